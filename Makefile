@@ -1,0 +1,69 @@
+# Everything that a target needs it installs or builds itself.
+
+SHELL := /bin/bash
+export GOTOOLCHAIN := auto
+export PATH := $(PATH):/usr/sbin:/sbin
+
+BIN := bin
+LAB := .lab
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+LDFLAGS := -s -w
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build the commands into bin/
+	@echo "building the commands (the first time also downloads modules) ..."
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/...
+
+.PHONY: demo
+demo: packages build ## start a two-node lab with two pods that stays up
+	CGO_ENABLED=0 go build -o $(BIN)/ ./test/demo
+	@$(BIN)/demo up $(CURDIR)/$(LAB) $(CURDIR)/$(BIN)
+
+.PHONY: demo-down
+demo-down: ## end what "make demo" started
+	@test ! -x $(BIN)/demo || $(BIN)/demo down $(CURDIR)/$(LAB) $(CURDIR)/$(BIN)
+
+.PHONY: test
+test: packages lint ## run all tests; needs root
+	@echo "running all tests, those with real OVN and DHCP included ..."
+	go test -race -tags lab -timeout 20m ./...
+	@$(MAKE) --no-print-directory size
+
+.PHONY: test-unit
+test-unit: ## run the tests that need no root and no OVN
+	go test ./...
+
+.PHONY: lint
+lint: ## check the format, go vet, staticcheck, generated code
+	@echo "checking the code ..."
+	@unformatted="$$(gofmt -l $$(git ls-files '*.go'))"; test -z "$$unformatted" || { echo "not formatted: $$unformatted"; exit 1; }
+	go vet ./... && go vet -tags lab ./...
+	go run $(STATICCHECK) -tags lab ./...
+	@echo "checking that models/ is what the schemas give ..."
+	@go generate ./models && git diff --exit-code --stat models
+
+# The shim is started for every CNI call; 12 MB is its limit.
+.PHONY: size
+size: build
+	@size=$$(stat -c %s $(BIN)/ovn-k8s-cni-overlay); echo "the shim has $$size bytes"; test $$size -lt 12000000
+
+.PHONY: fuzz
+fuzz: ## run each fuzz target for a while (FUZZTIME, default 30s)
+	@for p in $$(go list ./...); do for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz'); do \
+		echo "$$p $$f"; go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(or $(FUZZTIME),30s) $$p || exit 1; done; done
+
+.PHONY: generate
+generate: ## generate models/ from the schemas beside them
+	go generate ./models
+
+.PHONY: packages
+packages:
+	@test/packages.sh
+
+.PHONY: clean
+clean: demo-down ## remove what the targets made
+	rm -rf $(BIN)

@@ -1,0 +1,72 @@
+// Copyright The ovn-dhcp-ipam Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Command ovn-k8s-cni-overlay is the CNI plugin: it hands each call to the
+// node daemon and prints what comes back.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/version"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/cniserver/wire"
+)
+
+func main() {
+	// A runtime that gives up ends the call, and the daemon then undoes it.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	handedOver := false
+	call := func(command string) func(*skel.CmdArgs) error {
+		return func(args *skel.CmdArgs) error {
+			handedOver = true
+			return handOver(ctx, command, args)
+		}
+	}
+	err := skel.PluginMainFuncsWithError(skel.CNIFuncs{
+		Add:    call("ADD"),
+		Del:    call("DEL"),
+		Check:  call("CHECK"),
+		GC:     call("GC"),
+		Status: call("STATUS"),
+	}, version.PluginSupports("0.3.1", "0.4.0", "1.0.0", "1.1.0"),
+		"ovn-k8s-cni-overlay: addresses from the site's DHCP server for pods on OVN localnet networks")
+	if err == nil {
+		return
+	}
+	if !handedOver && err.Code == types.ErrInvalidEnvironmentVariables {
+		// The library says what is wrong with a value, but not always whose it is.
+		err.Msg = fmt.Sprintf("CNI_CONTAINERID=%q CNI_IFNAME=%q: %s", os.Getenv("CNI_CONTAINERID"), os.Getenv("CNI_IFNAME"), err.Msg)
+	}
+	if printErr := err.Print(); printErr != nil {
+		fmt.Fprintln(os.Stderr, "the error can't be written to stdout:", printErr)
+	}
+	os.Exit(1)
+}
+
+func handOver(ctx context.Context, command string, args *skel.CmdArgs) error {
+	env := map[string]string{}
+	for _, v := range os.Environ() {
+		if name, value, _ := strings.Cut(v, "="); strings.HasPrefix(name, "CNI_") {
+			env[name] = value
+		}
+	}
+	env["CNI_COMMAND"] = command
+	result, err := wire.Call(ctx, wire.SocketPath, wire.Request{Env: env, Config: args.StdinData})
+	if err != nil || len(result) == 0 {
+		return err
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(result); err != nil {
+		return types.NewError(types.ErrIOFailure, "the result can't be written to stdout", err.Error())
+	}
+	return nil
+}

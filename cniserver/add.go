@@ -1,0 +1,272 @@
+// Copyright The ovn-dhcp-ipam Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cniserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/podnet"
+)
+
+// adding is an ADD under way. Its attachment is what the record says.
+type adding struct {
+	attachment
+	conf    *podnet.NetConf
+	args    map[string]string
+	mac     net.HardwareAddr
+	request podnet.Request
+	netns   *podNetns
+}
+
+// add attaches a pod to a network. What it did is undone when it fails.
+func (s *Server) add(ctx context.Context, c call) (json.RawMessage, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.AddTimeout)
+	defer cancel()
+	ctx, unlock, err := s.locks.lock(ctx, attachmentKey(c.containerID, c.ifname), false)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	conf, err := s.netConf(c)
+	if err != nil {
+		return nil, err
+	}
+	if old, ok := s.records.Get(attachmentKey(c.containerID, c.ifname)); ok {
+		if old.State == stateLive {
+			return versioned(old.Result, conf.CNIVersion)
+		}
+		// The remains of an ADD that failed are in this one's way.
+		if err := s.undo(ctx, old, steps()); err != nil {
+			return nil, err
+		}
+	}
+	a, err := s.prepare(ctx, c, conf)
+	if err != nil {
+		return nil, err
+	}
+	defer a.netns.Close()
+	if a.attachment, err = s.open(a.attachment); err != nil {
+		return nil, err
+	}
+	if err := s.do(ctx, a); err != nil {
+		return nil, fmt.Errorf("attach pod %s/%s to network %s: %w", a.Namespace, a.Pod, a.Network, err)
+	}
+	return versioned(a.Result, conf.CNIVersion)
+}
+
+// prepare checks everything that can be checked before the first side effect.
+// The caller closes netns of what it returns.
+func (s *Server) prepare(ctx context.Context, c call, conf *podnet.NetConf) (*adding, error) {
+	pod, err := s.findPod(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	selections, err := podnet.ParseSelections(pod.Annotations[podnet.SelectionAnnotation], pod.Namespace)
+	if err != nil {
+		return nil, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	request, err := podnet.FindRequest(selections, conf.NADName, c.ifname)
+	if err != nil {
+		return nil, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	mac := request.MAC
+	if mac == nil {
+		mac = podnet.DeriveMAC(s.cfg.ClusterID, pod.Namespace, pod.Name, request.NADKey)
+	}
+	a := &adding{
+		attachment: attachment{
+			State:       stateAdding,
+			Since:       time.Now().UTC(),
+			ContainerID: c.containerID,
+			IfName:      c.ifname,
+			Netns:       c.netns,
+			Namespace:   pod.Namespace,
+			Pod:         pod.Name,
+			UID:         pod.UID,
+			Network:     conf.Name,
+			NADKey:      request.NADKey,
+			MAC:         mac.String(),
+		},
+		conf: conf, args: c.args, mac: mac, request: request,
+	}
+	if _, err := clientConfig(a); err != nil {
+		return nil, fail(types.ErrInvalidNetworkConfig, err)
+	}
+	if err := s.vswitch.checkMapping(ctx, conf.PhysicalNetworkName); err != nil {
+		return nil, fail(types.ErrInvalidNetworkConfig, err)
+	}
+	a.netns, err = findNetns(c)
+	return a, err
+}
+
+// findPod reads the call's pod and checks that it is the one that the runtime
+// means, and one that can be served.
+func (s *Server) findPod(ctx context.Context, c call) (*corev1.Pod, error) {
+	name, uid, err := c.podName()
+	if err != nil {
+		return nil, err
+	}
+	pod, err := s.cfg.Pods.GetPod(ctx, name.Namespace, name.Name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, fail(types.ErrUnknownContainer, fmt.Errorf("CNI_ARGS: pod %s does not exist", name))
+	case err != nil:
+		return nil, fmt.Errorf("read pod %s: %w", name, err)
+	case uid != "" && uid != pod.UID:
+		return nil, fail(types.ErrUnknownContainer, fmt.Errorf("CNI_ARGS: K8S_POD_UID %q is not that of pod %s, which is %q: it is another pod of the same name", uid, name, pod.UID))
+	case pod.Spec.NodeName != s.cfg.NodeName:
+		return nil, fail(types.ErrInvalidEnvironmentVariables, fmt.Errorf("pod %s: spec.nodeName is %q, but this is node %q", name, pod.Spec.NodeName, s.cfg.NodeName))
+	case podnet.IsVM(pod):
+		return nil, fail(types.ErrUnsupportedField, fmt.Errorf("pod %s: pods of virtual machines are not served yet", name))
+	}
+	return pod, nil
+}
+
+// findNetns opens the pod's network namespace and checks that the interface can
+// be made there. The caller closes it.
+func findNetns(c call) (*podNetns, error) {
+	if c.netns == "" {
+		return nil, fail(types.ErrInvalidEnvironmentVariables, errors.New("CNI_NETNS is missing"))
+	}
+	netns, err := openNetns(c.netns)
+	if err != nil {
+		return nil, fail(types.ErrInvalidNetNS, fmt.Errorf("CNI_NETNS %q: %w", c.netns, err))
+	}
+	taken, err := netns.hasLink(c.ifname)
+	if taken {
+		err = fail(types.ErrInvalidEnvironmentVariables, fmt.Errorf("CNI_IFNAME %q: the pod has an interface of that name already", c.ifname))
+	}
+	if err != nil {
+		return nil, errors.Join(err, netns.Close())
+	}
+	return netns, nil
+}
+
+// announce writes the attachment's MAC address into the pod's annotation, from
+// which the controller makes the logical port. An address of an earlier sandbox
+// goes: a port pinned to it would drop an offer of another one.
+func (s *Server) announce(ctx context.Context, a *adding) error {
+	return s.annotate(ctx, a.attachment, entry(a.mac, nil))
+}
+
+// publish makes the record live and writes the lease's address into the pod's
+// annotation.
+func (s *Server) publish(ctx context.Context, a *adding) error {
+	if s.superseded(a.attachment) {
+		return errors.New("a newer sandbox of the pod has taken its place")
+	}
+	if err := s.annotate(ctx, a.attachment, entry(a.mac, a.Lease)); err != nil {
+		return err
+	}
+	var err error
+	if a.Result, err = json.Marshal(result(a)); err != nil {
+		return fmt.Errorf("CNI result: %w", err)
+	}
+	a.State = stateLive
+	return s.records.Put(a.key(), a.attachment)
+}
+
+func (s *Server) annotate(ctx context.Context, a attachment, e podnet.Entry) error {
+	return s.cfg.Pods.AnnotatePod(ctx, a.Namespace, a.Pod, a.UID, podnet.Annotation, func(old string) (string, error) {
+		networks, err := podnet.ParseNetworks(old)
+		if err != nil {
+			return "", err
+		}
+		networks, err = networks.With(a.NADKey, e)
+		return networks.String(), err
+	})
+}
+
+// withdraw takes the attachment's entry out of the pod's annotation. The
+// controller then removes the logical port.
+func (s *Server) withdraw(ctx context.Context, a attachment) error {
+	if s.superseded(a) {
+		return nil
+	}
+	err := s.cfg.Pods.AnnotatePod(ctx, a.Namespace, a.Pod, a.UID, podnet.Annotation, func(old string) (string, error) {
+		networks, err := podnet.ParseNetworks(old)
+		if err != nil {
+			// Somebody broke the annotation: there is no entry to remove.
+			return old, nil
+		}
+		if networks = networks.Without(a.NADKey); len(networks.Keys()) == 0 {
+			return "", nil
+		}
+		return networks.String(), nil
+	})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func (s *Server) plug(ctx context.Context, a *adding) error {
+	if err := addVeth(a.netns, a.HostIfName, a.IfName, a.mac, a.conf.MTU); err != nil {
+		return err
+	}
+	userspace, err := s.vswitch.userspace(ctx)
+	if err != nil || !userspace {
+		return err
+	}
+	return computeChecksums(a.netns, a.IfName)
+}
+
+func (s *Server) unplug(_ context.Context, a attachment) error {
+	return deleteLink(a.HostIfName)
+}
+
+func (s *Server) join(ctx context.Context, a *adding) error {
+	return s.vswitch.addPort(ctx, a.HostIfName, map[string]string{
+		"attached_mac":        a.MAC,
+		"iface-id":            podnet.PortName(a.NADKey, a.Namespace, a.Pod),
+		"iface-id-ver":        string(a.UID),
+		"sandbox":             a.ContainerID,
+		"pod-if-name":         a.IfName,
+		"k8s.ovn.org/network": a.Network,
+		"k8s.ovn.org/nad":     a.NADKey,
+	})
+}
+
+func (s *Server) part(ctx context.Context, a attachment) error {
+	_, err := s.vswitch.deletePorts(ctx, a.ContainerID, a.IfName)
+	return err
+}
+
+// awaitOVN waits until the logical port is installed on this node. What the
+// controller has to say about the pod is part of the error.
+func (s *Server) awaitOVN(ctx context.Context, a *adding) error {
+	wait, cancel := context.WithTimeout(ctx, s.cfg.InstallTimeout)
+	defer cancel()
+	err := s.vswitch.awaitInstalled(wait, a.HostIfName)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	problems, problemsErr := s.cfg.Pods.PodProblems(ctx, a.Namespace, a.Pod)
+	if len(problems) > 0 {
+		return fmt.Errorf("%w; reported on the pod: %q", err, problems)
+	}
+	return errors.Join(err, problemsErr)
+}
+
+// versioned is a CNI result in the version that a configuration asks for.
+func versioned(newest json.RawMessage, version string) (json.RawMessage, error) {
+	r, err := types100.NewResult(newest)
+	if err == nil {
+		r, err = r.GetAsVersion(version)
+	}
+	if err != nil {
+		return nil, fail(types.ErrIncompatibleCNIVersion, fmt.Errorf("CNI result in cniVersion %q: %w", version, err))
+	}
+	return json.Marshal(r)
+}

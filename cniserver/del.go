@@ -1,0 +1,77 @@
+// Copyright The ovn-dhcp-ipam Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cniserver
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// del detaches a pod. It works from the record, and without one from what OVS
+// knows of the sandbox; what is gone already is no error.
+func (s *Server) del(ctx context.Context, c call) error {
+	ctx, cancel := context.WithTimeout(ctx, delTimeout)
+	defer cancel()
+	ctx, unlock, err := s.locks.lock(ctx, attachmentKey(c.containerID, c.ifname), true)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if a, ok := s.records.Get(attachmentKey(c.containerID, c.ifname)); ok {
+		if err := s.undo(ctx, a, steps()); err != nil {
+			return fmt.Errorf("detach pod %s/%s from network %s: %w", a.Namespace, a.Pod, a.Network, err)
+		}
+		return nil
+	}
+	names, err := s.vswitch.deletePorts(ctx, c.containerID, c.ifname)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := deleteLink(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle undoes, now and from time to time until ctx ends, the attachments
+// whose ADD was cut off, or whose undoing has failed so far.
+func (s *Server) settle(ctx context.Context) error {
+	tick := time.NewTicker(settleInterval)
+	defer tick.Stop()
+	for {
+		for key, a := range s.records.All() {
+			if a.State == stateLive {
+				continue
+			}
+			if err := s.settleOne(ctx, key); err != nil && ctx.Err() == nil {
+				s.log.Warn("attachment can't be undone yet", "pod", a.Namespace+"/"+a.Pod, "sandbox", a.ContainerID, "ifname", a.IfName, "err", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// settleOne undoes an attachment unless a call works on it: that one will have
+// finished it when the lock is free.
+func (s *Server) settleOne(ctx context.Context, key string) error {
+	ctx, cancel := context.WithTimeout(ctx, delTimeout)
+	defer cancel()
+	ctx, unlock, err := s.locks.lock(ctx, key, false)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	a, ok := s.records.Get(key)
+	if !ok || a.State == stateLive {
+		return nil
+	}
+	return s.undo(ctx, a, steps())
+}

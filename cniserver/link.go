@@ -1,0 +1,108 @@
+// Copyright The ovn-dhcp-ipam Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cniserver
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/safchain/ethtool"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// podNetns is a pod's network namespace, held open. Links in it are worked on
+// from outside.
+type podNetns struct {
+	ns.NetNS
+	*netlink.Handle
+}
+
+func openNetns(path string) (*podNetns, error) {
+	n, err := ns.GetNS(path)
+	if err != nil {
+		return nil, err
+	}
+	h, err := netlink.NewHandleAt(netns.NsHandle(n.Fd()), unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("netlink in network namespace %s: %w", path, err), n.Close())
+	}
+	return &podNetns{NetNS: n, Handle: h}, nil
+}
+
+func (p *podNetns) Close() error {
+	p.Handle.Close()
+	return p.NetNS.Close()
+}
+
+// hasLink reports whether an interface of this name exists.
+func (p *podNetns) hasLink(name string) (bool, error) {
+	_, err := p.LinkByName(name)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// addVeth makes a veth pair between the node and a pod and sets both ends up.
+// The pod's end has its name and address from the first moment.
+func addVeth(pod *podNetns, host, peer string, mac net.HardwareAddr, mtu int) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU = host, mtu
+	veth := netlink.NewVeth(attrs)
+	veth.PeerName, veth.PeerHardwareAddr, veth.PeerMTU = peer, mac, uint32(mtu)
+	veth.PeerNamespace = netlink.NsFd(pod.Fd())
+	if err := netlink.LinkAdd(veth); err != nil {
+		return fmt.Errorf("make veth pair %s and %s in %s: %w", host, peer, pod.Path(), err)
+	}
+	link, err := pod.LinkByName(peer)
+	if err == nil {
+		err = pod.LinkSetUp(link)
+	}
+	if err != nil {
+		return fmt.Errorf("set up interface %s in %s: %w", peer, pod.Path(), err)
+	}
+	if link, err = netlink.LinkByName(host); err == nil {
+		err = netlink.LinkSetUp(link)
+	}
+	if err != nil {
+		return fmt.Errorf("set up interface %s: %w", host, err)
+	}
+	return nil
+}
+
+// deleteLink deletes a host interface, and its peer with it, when it exists.
+func deleteLink(name string) error {
+	link, err := netlink.LinkByName(name)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return nil
+	}
+	if err == nil {
+		err = netlink.LinkDel(link)
+	}
+	if err != nil {
+		return fmt.Errorf("delete interface %s: %w", name, err)
+	}
+	return nil
+}
+
+// computeChecksums has the pod's kernel fill in the checksums of what the pod
+// sends. Open vSwitch's userspace datapath forwards frames as they are, and the
+// far side would drop those that were left to a NIC to complete.
+func computeChecksums(pod *podNetns, ifname string) error {
+	return pod.Do(func(ns.NetNS) error {
+		e, err := ethtool.NewEthtool()
+		if err != nil {
+			return fmt.Errorf("ethtool: %w", err)
+		}
+		defer e.Close()
+		if err := e.Change(ifname, map[string]bool{"tx-checksum-ip-generic": false}); err != nil {
+			return fmt.Errorf("turn off tx checksum offload of %s: %w", ifname, err)
+		}
+		return nil
+	})
+}

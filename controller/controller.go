@@ -1,0 +1,113 @@
+// Copyright The ovn-dhcp-ipam Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package controller keeps OVN's northbound database in step with pods and
+// network attachment definitions: a switch and a localnet port for each DHCP
+// network, and a port for each attachment of a pod, with the addresses that the
+// pod's annotation says.
+//
+// Rows are worked on in groups, each under a key. An event only says which
+// groups to look at again: everything is then read anew, from the source and
+// from the database. So what is missed heals, and one changed pod costs the
+// work of one pod.
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/nbdb"
+)
+
+// DefaultPluginType is the CNI plugin of OVN-Kubernetes.
+const DefaultPluginType = "ovn-k8s-cni-overlay"
+
+// Kinds of the objects that are read.
+const (
+	kindPod  = "Pod"
+	kindNAD  = "NetworkAttachmentDefinition"
+	kindNode = "Node"
+)
+
+// Source is where the inputs come from: Kubernetes, a directory of objects, or
+// what the embedding program has. All methods are called concurrently with Run.
+type Source interface {
+	// Run reads the source until ctx ends: it calls changed for each object
+	// that exists, then synced once, then changed for each object that comes,
+	// changes or goes. kind is "Pod", "NetworkAttachmentDefinition", "Node" or
+	// "Namespace"; the last two kinds have objects without namespace. Before a
+	// call of changed the other methods give the object's new state.
+	Run(ctx context.Context, changed func(kind, namespace, name string), synced func()) error
+	// Pod is a pod, nil when there is none. It is not changed by the caller.
+	Pod(namespace, name string) *corev1.Pod
+	// Node is a node, nil when there is none. It is not changed by the caller.
+	Node(name string) *corev1.Node
+	// Object is an object of any kind, nil when there is none. It is not
+	// changed by the caller.
+	Object(kind, namespace, name string) *unstructured.Unstructured
+	// Report sets what is wrong with an object at this moment, messages by
+	// reason; none clears it. It is called when that changes, once for each
+	// object after a start, and again after an error. It returns quickly.
+	Report(ctx context.Context, kind, namespace, name string, problems map[string]string) error
+}
+
+// Config is what a Controller needs.
+type Config struct {
+	Source Source
+	// NB is the endpoint of OVN's northbound database: "unix:/path",
+	// "tcp:host:port", or a comma list of such.
+	NB string
+	// PluginType is the CNI plugin whose NADs are served, DefaultPluginType if
+	// empty. With any other, the external_ids by which OVN-Kubernetes knows its
+	// networks have a prefix of our own, or it would remove the rows.
+	PluginType string
+	Log        *slog.Logger
+}
+
+// Controller makes rows of a Source's objects.
+type Controller struct {
+	source  Source
+	nb      *nbdb.Client
+	pending *pending
+	loop    *loop
+}
+
+// New checks cfg. Nothing is read or dialled before Run.
+func New(cfg Config) (*Controller, error) {
+	if cfg.Source == nil || cfg.Log == nil {
+		return nil, errors.New("controller: Source and Log must be set")
+	}
+	if cfg.PluginType == "" {
+		cfg.PluginType = DefaultPluginType
+	}
+	nb, err := nbdb.New(nbdb.Config{Endpoint: cfg.NB, Log: cfg.Log})
+	if err != nil {
+		return nil, fmt.Errorf("controller: %w", err)
+	}
+	p := newPending()
+	return &Controller{cfg.Source, nb, p, newLoop(cfg, p)}, nil
+}
+
+// Run keeps the rows in step until ctx ends or the source fails, and returns
+// the reason. It is called once.
+func (c *Controller) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		err := c.source.Run(ctx, c.pending.addObject, c.pending.setSynced)
+		return cmp.Or(err, ctx.Err(), errors.New("controller: the source has ended"))
+	})
+	g.Go(func() error {
+		return c.nb.Run(ctx, func(ctx context.Context, s *nbdb.Session) error {
+			s.Watch(c.pending.addOwner)
+			return c.loop.run(ctx, s)
+		})
+	})
+	return g.Wait()
+}

@@ -1,0 +1,273 @@
+// Copyright The ovn-dhcp-ipam Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/nbdb"
+)
+
+// memory is a Source of objects that the test sets.
+type memory struct {
+	mu       sync.Mutex
+	objects  map[object]*unstructured.Unstructured
+	problems map[object]map[string]string
+	reports  int
+	changed  func(kind, namespace, name string)
+}
+
+func newMemory() *memory {
+	return &memory{objects: map[object]*unstructured.Unstructured{}, problems: map[object]map[string]string{}}
+}
+
+func (m *memory) Run(ctx context.Context, changed func(kind, namespace, name string), synced func()) error {
+	m.mu.Lock()
+	m.changed = changed
+	for o := range m.objects {
+		changed(o.kind, o.namespace, o.name)
+	}
+	m.mu.Unlock()
+	synced()
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// set creates or replaces the objects of a YAML stream.
+func (m *memory) set(t testing.TB, stream string) {
+	t.Helper()
+	for doc := range strings.SplitSeq(stream, "\n---\n") {
+		u := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(doc), &u.Object); err != nil {
+			t.Fatalf("%v in\n%s", err, doc)
+		}
+		if u.Object == nil {
+			continue
+		}
+		m.put(object{u.GetKind(), u.GetNamespace(), u.GetName()}, u)
+	}
+}
+
+func (m *memory) remove(kind, name string) {
+	m.put(named(kind, name), nil)
+}
+
+func (m *memory) put(o object, u *unstructured.Unstructured) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.objects[o] = u; u == nil {
+		delete(m.objects, o)
+	}
+	if m.changed != nil {
+		m.changed(o.kind, o.namespace, o.name)
+	}
+}
+
+func (m *memory) Object(kind, namespace, name string) *unstructured.Unstructured {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.objects[object{kind, namespace, name}]
+}
+
+func (m *memory) Pod(namespace, name string) *corev1.Pod {
+	return typed[corev1.Pod](m.Object(kindPod, namespace, name))
+}
+
+func (m *memory) Node(name string) *corev1.Node {
+	return typed[corev1.Node](m.Object(kindNode, "", name))
+}
+
+func typed[T any](u *unstructured.Unstructured) *T {
+	if u == nil {
+		return nil
+	}
+	out := new(T)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out); err != nil {
+		panic(err)
+	}
+	return out
+}
+
+func (m *memory) Report(_ context.Context, kind, namespace, name string, problems map[string]string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.reports++
+	o := object{kind, namespace, name}
+	if m.problems[o] = maps.Clone(problems); len(problems) == 0 {
+		delete(m.problems, o)
+	}
+	return nil
+}
+
+// reported is a dump of all problems that objects have at the moment.
+func (m *memory) reported() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var lines []string
+	for o, problems := range m.problems {
+		for reason, message := range problems {
+			lines = append(lines, fmt.Sprintf("%s: %s: %s\n", o, reason, message))
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "")
+}
+
+// rowStore is a database that holds rows, and refuses what it is told to.
+type rowStore struct {
+	mu           sync.Mutex
+	rows         nbdb.Rows
+	refuse       func(c nbdb.Change) bool
+	transactions int
+	refused      int
+	changed      func(owner string)
+}
+
+func (s *rowStore) Keys() ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var keys []string
+	for _, r := range s.rows.Switches {
+		keys = append(keys, r.Owner)
+	}
+	for _, r := range s.rows.Ports {
+		keys = append(keys, r.Owner)
+	}
+	return keys, nil
+}
+
+func (s *rowStore) Rows(key string, want nbdb.Rows) (nbdb.Rows, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out nbdb.Rows
+	for _, r := range s.rows.Switches {
+		if r.Owner == key ||
+			slices.ContainsFunc(want.Switches, func(w nbdb.Switch) bool { return w.Name == r.Name }) ||
+			slices.ContainsFunc(want.Ports, func(w nbdb.Port) bool { return w.Switch == r.Name }) {
+			out.Switches = append(out.Switches, r)
+		}
+	}
+	for _, r := range s.rows.Ports {
+		if r.Owner == key || slices.ContainsFunc(want.Ports, func(w nbdb.Port) bool { return w.Name == r.Name }) {
+			out.Ports = append(out.Ports, r)
+		}
+	}
+	return out, nil
+}
+
+func (s *rowStore) Apply(_ context.Context, changes ...nbdb.Change) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refuse != nil && slices.ContainsFunc(changes, s.refuse) {
+		s.refused++
+		return fmt.Errorf("%w: as the test wants", nbdb.ErrRefused)
+	}
+	s.transactions++
+	for _, c := range changes {
+		s.rows.Switches = edited(s.rows.Switches, c.Switches, func(r nbdb.Switch) string { return r.UUID })
+		for _, e := range c.Ports {
+			if e.Have != nil && e.Want != nil {
+				e.Want.Up = e.Have.Up // is not written
+			}
+		}
+		s.rows.Ports = edited(s.rows.Ports, c.Ports, func(r nbdb.Port) string { return r.UUID })
+		s.changed(c.Key)
+	}
+	return nil
+}
+
+func edited[T any](rows []T, edits []nbdb.Edit[T], id func(T) string) []T {
+	for _, e := range edits {
+		if e.Have != nil {
+			rows = slices.DeleteFunc(slices.Clone(rows), func(r T) bool { return id(r) == id(*e.Have) })
+		}
+		if e.Want != nil {
+			rows = append(rows, *e.Want)
+		}
+	}
+	return rows
+}
+
+// do changes the database behind the loop's back, or looks at it.
+func (s *rowStore) do(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+func (s *rowStore) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rows.String()
+}
+
+// setUp is what ovn-northd does when a port is bound or released.
+func (s *rowStore) setUp(t testing.TB, port string, up bool) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.rows.Ports {
+		if s.rows.Ports[i].Name == port {
+			s.rows.Ports[i].Up = up
+			s.changed(s.rows.Ports[i].Owner)
+			return
+		}
+	}
+	t.Fatalf("no port %s", port)
+}
+
+// sections splits a golden file at its "== name ==" lines.
+func sections(t testing.TB, data []byte) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	name := ""
+	for line := range bytes.Lines(data) {
+		if text := strings.TrimSpace(string(line)); strings.HasPrefix(text, "== ") && strings.HasSuffix(text, " ==") {
+			name = strings.Trim(text, "= ")
+			continue
+		}
+		out[name] += string(line)
+	}
+	return out
+}
+
+// netNAD is a NAD of network "net".
+const netNAD = `
+kind: NetworkAttachmentDefinition
+metadata: {namespace: ns, name: net}
+spec:
+  config: '{"name":"net","type":"ovn-k8s-cni-overlay","netAttachDefName":"ns/net","topology":"localnet","ipam":{"type":"dhcp"}}'
+`
+
+// podYAML is a pod of namespace ns with one attachment of netNAD; address may
+// be empty.
+func podYAML(name, mac, address string) string {
+	addresses := "[]"
+	if address != "" {
+		addresses = `["` + address + `"]`
+	}
+	return fmt.Sprintf(`
+kind: Pod
+metadata:
+  namespace: ns
+  name: %[1]s
+  uid: uid-%[1]s
+  annotations:
+    k8s.ovn.org/pod-networks: '{"ns/net":{"mac_address":"%[2]s","ip_addresses":%[3]s,"ipam_mode":"dhcp"}}'
+spec: {nodeName: n1}
+status: {phase: Running}
+`, name, mac, addresses)
+}

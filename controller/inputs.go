@@ -1,0 +1,254 @@
+// Copyright The ovn-dhcp-ipam Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"strings"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/nbdb"
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/podnet"
+)
+
+// inputs are what is known of the objects and of our rows, and which keys are
+// to be looked at because some of it changed. It does no I/O and is not safe
+// for concurrent use.
+type inputs struct {
+	idPrefix string // of the external_ids that name a network and its role
+
+	nads       map[string]*nad // by namespace/name
+	nadsStale  bool            // nads changed since the rulings
+	rulings    *rulings
+	pods       map[string]*pod   // by namespace/name
+	chassis    map[string]string // by node, where it is not the node's name
+	rows       map[key]held      // what the database holds, as last seen
+	byMAC      index[key]        // ports, wanted or held
+	byNAD      index[key]
+	byPod      index[key]
+	heldByNet  index[key] // ports that are held, by network
+	podsByNode index[string]
+	dirty      map[key]bool
+}
+
+// index is a set of keys for each of some values. It counts how often a key was
+// added, since a port is both wanted by a pod and held by the database.
+type index[K comparable] map[string]map[K]int
+
+func (x index[K]) add(value string, k K, n int) {
+	if x[value] == nil {
+		x[value] = map[K]int{}
+	}
+	if x[value][k] += n; x[value][k] == 0 {
+		delete(x[value], k)
+	}
+	if len(x[value]) == 0 {
+		delete(x, value)
+	}
+}
+
+// held is what matters of the rows of a key.
+type held struct {
+	present bool
+	network string
+	mac     string // of a port
+}
+
+func newInputs(pluginType string) *inputs {
+	in := &inputs{
+		idPrefix:   "ovn-dhcp-ipam/",
+		nads:       map[string]*nad{},
+		rulings:    rule(nil),
+		pods:       map[string]*pod{},
+		chassis:    map[string]string{},
+		rows:       map[key]held{},
+		byMAC:      index[key]{},
+		byNAD:      index[key]{},
+		byPod:      index[key]{},
+		heldByNet:  index[key]{},
+		podsByNode: index[string]{},
+		dirty:      map[key]bool{},
+	}
+	if pluginType == DefaultPluginType {
+		in.idPrefix = "k8s.ovn.org/"
+	}
+	return in
+}
+
+func (in *inputs) takeDirty() map[key]bool {
+	keys := in.dirty
+	in.dirty = map[key]bool{}
+	return keys
+}
+
+func (in *inputs) touch(keys map[key]int) {
+	for k := range keys {
+		in.dirty[k] = true
+	}
+}
+
+// setPod sets a pod; nil is one that is gone.
+func (in *inputs) setPod(name string, p *pod) {
+	old := in.pods[name]
+	if old == p || old != nil && p != nil && old.same(p) {
+		return
+	}
+	in.touch(in.byPod[name])
+	if old != nil {
+		in.count(name, old, -1)
+		delete(in.pods, name)
+	}
+	if p != nil {
+		in.count(name, p, +1)
+		in.pods[name] = p
+	}
+	in.touch(in.byPod[name])
+}
+
+// count adds a pod to the indexes or takes it out. Whoever has, or had, the
+// same MAC address may now have, or lose, the right to it.
+func (in *inputs) count(name string, p *pod, n int) {
+	in.podsByNode.add(p.node, name, n)
+	for k, e := range p.entries {
+		in.byPod.add(name, k, n)
+		in.byNAD.add(k.nad(), k, n)
+		if p.active && e.err == nil {
+			in.touch(in.byMAC[e.mac])
+			in.byMAC.add(e.mac, k, n)
+		}
+	}
+}
+
+// setNAD sets a NAD; nil is one that is gone.
+func (in *inputs) setNAD(name string, n *nad) {
+	old := in.nads[name]
+	if old == n || old != nil && n != nil && old.config == n.config && old.created.Equal(n.created) {
+		return
+	}
+	in.nadsStale = true
+	if in.nads[name] = n; n == nil {
+		delete(in.nads, name)
+	}
+	// Also for those that are not ours, and so are not ruled on.
+	in.touch(in.byNAD[name])
+}
+
+// setChassis sets the OVN chassis of a node, "" where that is the node's name.
+func (in *inputs) setChassis(node, chassis string) {
+	if in.chassis[node] == chassis {
+		return
+	}
+	if in.chassis[node] = chassis; chassis == "" {
+		delete(in.chassis, node)
+	}
+	for name := range in.podsByNode[node] {
+		in.touch(in.byPod[name])
+	}
+}
+
+// rule rules on the NADs again if they have changed. It returns false if not.
+func (in *inputs) rule() bool {
+	if !in.nadsStale {
+		return false
+	}
+	in.nadsStale = false
+	old := in.rulings
+	in.rulings = rule(in.nads)
+	for _, r := range []*rulings{old, in.rulings} {
+		for name, ruling := range r.nads {
+			if old.nads[name] == in.rulings.nads[name] {
+				continue
+			}
+			in.touch(in.byNAD[name])
+			if ruling.network != "" {
+				in.dirty[key{network: ruling.network}] = true
+			}
+		}
+	}
+	return true
+}
+
+// nadProblems are what is wrong with NADs.
+func (in *inputs) nadProblems() []problem {
+	var problems []problem
+	for name, r := range in.rulings.nads {
+		if r.reason != "" {
+			problems = append(problems, problem{nadObject(name), r.reason, r.message})
+		}
+	}
+	return problems
+}
+
+// observe notes what the database holds under a key, and marks what waits for
+// that: a MAC address or a name that has become free, a network whose last port
+// has gone.
+func (in *inputs) observe(k key, owned nbdb.Rows) {
+	old, now := in.rows[k], in.heldIn(owned)
+	if old == now {
+		return
+	}
+	if in.rows[k] = now; !now.present {
+		delete(in.rows, k)
+	}
+	if !k.isPort() {
+		for name := range in.rulings.networks {
+			if name != k.network && podnet.SwitchName(name) == podnet.SwitchName(k.network) {
+				in.dirty[key{network: name}] = true
+			}
+		}
+		return
+	}
+	in.countHeld(k, old, -1)
+	in.countHeld(k, now, +1)
+	if old.present && len(in.heldByNet[old.network]) == 0 {
+		in.dirty[key{network: old.network}] = true
+	}
+	for other := range in.byPod[k.podName()] {
+		if other != k && podnet.Prefix(other.nadKey) == podnet.Prefix(k.nadKey) {
+			in.dirty[other] = true
+		}
+	}
+}
+
+func (in *inputs) countHeld(k key, h held, n int) {
+	if !h.present {
+		return
+	}
+	in.byPod.add(k.podName(), k, n)
+	in.byNAD.add(k.nad(), k, n)
+	in.heldByNet.add(h.network, k, n)
+	in.byMAC.add(h.mac, k, n)
+	for other := range in.byMAC[h.mac] {
+		if other != k {
+			in.dirty[other] = true
+		}
+	}
+}
+
+// heldIn is what matters of rows.
+func (in *inputs) heldIn(owned nbdb.Rows) held {
+	h := held{present: !owned.Empty()}
+	for _, p := range owned.Ports {
+		h.network = p.ExternalIDs[in.idPrefix+"network"]
+		if len(p.Addresses) > 0 {
+			h.mac, _, _ = strings.Cut(p.Addresses[0], " ")
+		}
+	}
+	return h
+}
+
+// all are all keys that have or want rows.
+func (in *inputs) all() map[key]bool {
+	keys := map[key]bool{}
+	for k := range in.rows {
+		keys[k] = true
+	}
+	for name := range in.rulings.networks {
+		keys[key{network: name}] = true
+	}
+	for _, ports := range in.byPod {
+		for k := range ports {
+			keys[k] = true
+		}
+	}
+	return keys
+}

@@ -1,0 +1,182 @@
+// Copyright The ovn-dhcp-ipam Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/nbdb"
+)
+
+// database is the northbound database as the loop needs it.
+type database interface {
+	Keys() ([]string, error)
+	Rows(key string, want nbdb.Rows) (nbdb.Rows, error)
+	Apply(ctx context.Context, changes ...nbdb.Change) error
+}
+
+// loop brings the rows of keys in line. Everything of it happens in run.
+type loop struct {
+	source     Source
+	pluginType string
+	log        *slog.Logger
+	pending    *pending
+	inputs     *inputs
+	ledger     *ledger
+
+	unwanted map[key]time.Time     // when rows were first seen to be unwanted
+	retries  map[key]time.Duration // how long the last wait was
+	due      map[key]time.Time     // when to look again without an event
+}
+
+func newLoop(cfg Config, p *pending) *loop {
+	return &loop{
+		source:     cfg.Source,
+		pluginType: cfg.PluginType,
+		log:        cfg.Log,
+		pending:    p,
+		inputs:     newInputs(cfg.PluginType),
+		ledger:     newLedger(cfg.Source, cfg.Log),
+		unwanted:   map[key]time.Time{},
+		retries:    map[key]time.Duration{},
+		due:        map[key]time.Time{},
+	}
+}
+
+// run works on one session with the database until ctx ends or the session
+// fails. It begins with all keys.
+func (l *loop) run(ctx context.Context, db database) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-l.pending.synced:
+	}
+	owners, err := db.Keys()
+	if err != nil {
+		return err
+	}
+	for _, owner := range owners {
+		l.pending.addOwner(owner)
+	}
+	maps.Copy(l.inputs.dirty, l.inputs.all())
+	for {
+		if err := l.turn(ctx, db); err != nil {
+			return err
+		}
+		if len(l.inputs.dirty) > 0 {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-l.pending.wake:
+		case <-l.alarm():
+		}
+	}
+}
+
+// alarm fires when something is due; it is nil when nothing is.
+func (l *loop) alarm() <-chan time.Time {
+	var waits []time.Duration
+	if len(l.ledger.dirty) > 0 {
+		waits = append(waits, minRetry)
+	}
+	for _, t := range l.due {
+		waits = append(waits, time.Until(t))
+	}
+	if len(waits) == 0 {
+		return nil
+	}
+	return time.After(slices.Min(waits))
+}
+
+// turn looks at what is pending, due or dirty, and makes the changes: networks
+// first, since ports need them.
+func (l *loop) turn(ctx context.Context, db database) error {
+	objects, keys := l.pending.take()
+	for o := range objects {
+		l.look(o)
+	}
+	if l.inputs.rule() {
+		l.ledger.set(kindNAD, l.inputs.nadProblems())
+	}
+	maps.Copy(keys, l.inputs.takeDirty())
+	for k, t := range l.due {
+		if time.Until(t) <= 0 {
+			keys[k] = true
+		}
+	}
+	owned := map[key]nbdb.Rows{}
+	var networks, ports []key
+	for k := range keys {
+		rows, err := db.Rows(k.String(), nbdb.Rows{})
+		if err != nil {
+			return err
+		}
+		owned[k] = rows
+		l.inputs.observe(k, rows)
+		if k.isPort() {
+			ports = append(ports, k)
+		} else {
+			networks = append(networks, k)
+		}
+	}
+	for _, batch := range [][]key{networks, ports} {
+		if err := l.settle(ctx, db, batch, owned); err != nil {
+			return err
+		}
+	}
+	l.ledger.flush(ctx)
+	for o := range objects {
+		if l.gone(o) {
+			l.ledger.forget(o)
+		}
+	}
+	return nil
+}
+
+// look reads an object anew.
+func (l *loop) look(o object) {
+	name := o.namespace + "/" + o.name
+	switch o.kind {
+	case kindPod:
+		var p *pod
+		if object := l.source.Pod(o.namespace, o.name); object != nil {
+			p = parsePod(object)
+		}
+		l.inputs.setPod(name, p)
+		l.ledger.set(o.String(), p.problems(o))
+		if p != nil && (p.err != nil || len(p.entries) > 0) {
+			l.ledger.know(o)
+		}
+	case kindNAD:
+		var n *nad
+		if object := l.source.Object(o.kind, o.namespace, o.name); object != nil {
+			n = parseNAD(object, l.pluginType)
+		}
+		l.inputs.setNAD(name, n)
+		if n != nil && n.ours {
+			l.ledger.know(o)
+		}
+	case kindNode:
+		chassis := ""
+		if node := l.source.Node(o.name); node != nil {
+			chassis = node.Annotations[nodeChassisAnnotation]
+		}
+		l.inputs.setChassis(o.name, chassis)
+	}
+}
+
+// nodeChassisAnnotation is where OVN-Kubernetes writes a node's OVN chassis.
+const nodeChassisAnnotation = "k8s.ovn.org/node-chassis-id"
+
+// gone reports whether an object does not exist, as far as was looked.
+func (l *loop) gone(o object) bool {
+	name := o.namespace + "/" + o.name
+	return l.inputs.pods[name] == nil && o.kind == kindPod || l.inputs.nads[name] == nil && o.kind == kindNAD
+}

@@ -1,0 +1,367 @@
+// Copyright The ovn-dhcp-ipam Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/nbdb"
+)
+
+const (
+	mac1  = "0a:00:00:00:00:01"
+	port1 = "ns.net_ns_p1"
+)
+
+// bench is a loop at work on a rowStore, within a synctest bubble.
+type bench struct {
+	t    *testing.T
+	m    *memory
+	db   *rowStore
+	stop func()
+}
+
+// startBench runs the test in a bubble, on objects that exist at the start.
+func startBench(t *testing.T, test func(b *bench), objects ...string) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{t: t, m: newMemory(), db: &rowStore{}}
+		for _, o := range objects {
+			b.m.set(t, o)
+		}
+		b.start()
+		defer func() { b.stop() }()
+		test(b)
+	})
+}
+
+func (b *bench) start() {
+	ctx, cancel := context.WithCancel(b.t.Context())
+	p := newPending()
+	b.db.changed = p.addOwner
+	l := newLoop(Config{Source: b.m, PluginType: DefaultPluginType, Log: slog.New(slog.DiscardHandler)}, p)
+	done := make(chan struct{})
+	go b.m.Run(ctx, p.addObject, p.setSynced)
+	go func() {
+		defer close(done)
+		if err := l.run(ctx, b.db); ctx.Err() == nil {
+			b.t.Errorf("loop ended: %v", err)
+		}
+	}()
+	b.stop = func() { cancel(); <-done; synctest.Wait() }
+	synctest.Wait()
+}
+
+// names are those of all rows, after everything has settled.
+func (b *bench) names() []string {
+	synctest.Wait()
+	var names []string
+	b.db.do(func() {
+		for _, r := range b.db.rows.Switches {
+			names = append(names, r.Name)
+		}
+		for _, r := range b.db.rows.Ports {
+			names = append(names, r.Name)
+		}
+	})
+	slices.Sort(names)
+	return names
+}
+
+var network = []string{"net_ovn_localnet_port", "net_ovn_localnet_switch"}
+
+func (b *bench) wantRows(when string, names ...string) {
+	b.t.Helper()
+	slices.Sort(names)
+	if d := cmp.Diff(names, b.names()); d != "" {
+		b.t.Errorf("rows %s (-want +got):\n%s", when, d)
+	}
+}
+
+func (b *bench) wantNetworkAnd(when string, ports ...string) {
+	b.t.Helper()
+	b.wantRows(when, slices.Concat(network, ports)...)
+}
+
+func (b *bench) wantProblem(when, reason string) {
+	b.t.Helper()
+	synctest.Wait()
+	got := b.m.reported()
+	if reason == "" && got != "" || !strings.Contains(got, reason) {
+		b.t.Errorf("problems %s: want %q, got\n%s", when, reason, got)
+	}
+}
+
+func (b *bench) wantTransactions(want int) {
+	b.t.Helper()
+	b.db.do(func() {
+		if got := b.db.transactions; got != want {
+			b.t.Errorf("%d transactions so far, want %d", got, want)
+		}
+	})
+}
+
+func TestRestartInStepWritesNothing(t *testing.T) {
+	startBench(t, func(b *bench) {
+		b.wantNetworkAnd("at first", port1)
+		b.wantTransactions(2) // the network, then what is on it
+		b.stop()
+		b.start()
+		b.wantNetworkAnd("after a restart", port1)
+		b.wantTransactions(2)
+	}, netNAD, podYAML("p1", mac1, "192.0.2.1/24"))
+}
+
+func TestPortOfPodThatIsGone(t *testing.T) {
+	completed := strings.Replace(podYAML("p1", mac1, ""), "Running", "Succeeded", 1)
+	noEntry := strings.Replace(podYAML("p1", mac1, ""), "ns/net", "ns/other", 1)
+	for name, end := range map[string]func(b *bench){
+		"deleted":   func(b *bench) { b.m.remove(kindPod, "ns/p1") },
+		"completed": func(b *bench) { b.m.set(b.t, completed) },
+		"no entry":  func(b *bench) { b.m.set(b.t, noEntry) },
+		"no NAD":    func(b *bench) { b.m.remove(kindNAD, "ns/net"); b.m.remove(kindPod, "ns/p1") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			startBench(t, func(b *bench) {
+				b.db.setUp(t, port1, true)
+				synctest.Wait()
+				before := b.db.String()
+				end(b)
+				time.Sleep(unboundAfter - time.Millisecond)
+				synctest.Wait()
+				if d := cmp.Diff(before, b.db.String()); d != "" {
+					t.Errorf("rows just before the time is up (-before +now):\n%s", d)
+				}
+				time.Sleep(2 * time.Millisecond)
+				if name == "no NAD" {
+					b.wantRows("when the time is up")
+				} else {
+					b.wantNetworkAnd("when the time is up")
+				}
+			}, netNAD, podYAML("p1", mac1, ""))
+		})
+	}
+}
+
+func TestPortGoesWhenUnbound(t *testing.T) {
+	startBench(t, func(b *bench) {
+		b.db.setUp(t, port1, true)
+		b.m.remove(kindPod, "ns/p1")
+		time.Sleep(time.Second)
+		b.wantNetworkAnd("while the port is bound", port1)
+		b.db.setUp(t, port1, false)
+		b.wantNetworkAnd("when it is unbound")
+	}, netNAD, podYAML("p1", mac1, ""))
+}
+
+func TestPodComesBack(t *testing.T) {
+	startBench(t, func(b *bench) {
+		b.db.setUp(t, port1, true)
+		for range 3 { // each time has thirty seconds of its own
+			b.m.remove(kindPod, "ns/p1")
+			time.Sleep(unboundAfter - time.Second)
+			b.wantNetworkAnd("while the pod is gone", port1)
+			b.m.set(t, podYAML("p1", mac1, "192.0.2.1/24"))
+			time.Sleep(time.Minute)
+			b.wantNetworkAnd("when the pod is back", port1)
+		}
+	}, netNAD, podYAML("p1", mac1, ""))
+}
+
+func TestNetworkGoesAfterItsPorts(t *testing.T) {
+	startBench(t, func(b *bench) {
+		b.db.setUp(t, port1, true)
+		b.m.remove(kindNAD, "ns/net")
+		b.wantNetworkAnd("while a port is bound", port1)
+		b.wantProblem("without NAD", ReasonNetworkUnusable)
+		b.db.setUp(t, port1, false)
+		b.wantRows("when none is")
+		b.m.set(t, netNAD)
+		b.wantNetworkAnd("with the NAD again", port1)
+		b.wantProblem("with the NAD again", "")
+	}, netNAD, podYAML("p1", mac1, ""))
+}
+
+func TestBrokenInputKeepsRows(t *testing.T) {
+	good := podYAML("p1", mac1, "192.0.2.1/24")
+	for name, tt := range map[string]struct{ broken, reason string }{
+		"annotation":  {strings.Replace(good, `'{"ns`, `'{{"ns`, 1), ReasonInvalidAnnotation},
+		"MAC address": {strings.Replace(good, mac1, "x", 1), ReasonInvalidAnnotation},
+		"NAD":         {strings.Replace(netNAD, `"ipam"`, `"vlanID":-1,"ipam"`, 1), ReasonInvalidConfig},
+	} {
+		t.Run(name, func(t *testing.T) {
+			startBench(t, func(b *bench) {
+				before := b.db.String()
+				b.m.set(t, tt.broken)
+				time.Sleep(time.Hour)
+				b.wantProblem("while it is broken", tt.reason)
+				if d := cmp.Diff(before, b.db.String()); d != "" {
+					t.Errorf("rows while it is broken (-before +now):\n%s", d)
+				}
+				b.m.set(t, podYAML("p2", "0a:00:00:00:00:02", ""))
+				if name != "NAD" {
+					b.wantNetworkAnd("with another pod", port1, "ns.net_ns_p2")
+				}
+				b.m.set(t, netNAD)
+				b.m.set(t, good)
+				b.wantNetworkAnd("when all is well", port1, "ns.net_ns_p2")
+				b.wantProblem("when all is well", "")
+				b.wantTransactions(3) // network, port, other port
+			}, netNAD, good)
+		})
+	}
+}
+
+func TestProblemOfAnEarlierRunIsCleared(t *testing.T) {
+	startBench(t, func(b *bench) {
+		b.stop()
+		b.m.problems[podObject("ns/p1")] = map[string]string{ReasonMACInUse: "once"}
+		b.start()
+		b.wantProblem("after a restart", "")
+		b.m.set(t, strings.Replace(podYAML("p1", mac1, ""), mac1, "x", 1))
+		b.wantProblem("of a pod", ReasonInvalidAnnotation)
+		b.m.remove(kindPod, "ns/p1")
+		b.wantProblem("of a pod that is gone", "")
+	}, netNAD, podYAML("p1", mac1, ""))
+}
+
+func TestMACPassesToNextPod(t *testing.T) {
+	startBench(t, func(b *bench) {
+		b.m.set(t, podYAML("a", mac1, ""))
+		b.wantNetworkAnd("with two pods", port1)
+		b.wantProblem("with two pods", "MAC address 0a:00:00:00:00:01 is in use on network \"net\" by pod ns/p1")
+		b.db.setUp(t, port1, true)
+		b.m.remove(kindPod, "ns/p1")
+		b.wantNetworkAnd("while the old port is bound", port1)
+		b.db.setUp(t, port1, false)
+		b.wantNetworkAnd("when it is not", "ns.net_ns_a")
+		b.wantProblem("with one pod", "")
+		b.m.set(t, podYAML("b", mac1, ""))
+		b.wantProblem("with two pods again", ReasonMACInUse)
+		b.m.set(t, podYAML("a", "0a:00:00:00:00:0a", ""))
+		b.wantNetworkAnd("when the first changes its MAC", "ns.net_ns_a", "ns.net_ns_b")
+		b.wantProblem("when the first changes its MAC", "")
+	}, netNAD, podYAML("p1", mac1, ""))
+}
+
+// Names that collide are taken over only once they are free.
+func TestCollidingNetworkWaits(t *testing.T) {
+	named := func(nad, network string) string {
+		return strings.NewReplacer("name: net", "name: "+nad, "ns/net", "ns/"+nad, `"net"`, `"`+network+`"`).Replace(netNAD)
+	}
+	pod := strings.Replace(podYAML("p1", mac1, ""), "ns/net", "ns/n1", 1)
+	startBench(t, func(b *bench) {
+		rows := []string{"a.b_ovn_localnet_port", "a.b_ovn_localnet_switch", "ns.n1_ns_p1"}
+		b.wantRows("with two networks", rows...)
+		b.wantProblem("with two networks", ReasonNameCollision)
+		b.db.setUp(t, "ns.n1_ns_p1", true)
+		b.m.remove(kindNAD, "ns/n1")
+		b.wantRows("while the first one's port is bound", rows...)
+		if got := b.db.String(); !strings.Contains(got, `owner = "network/a-b"`) {
+			t.Errorf("the switch is not network/a-b's:\n%s", got)
+		}
+		b.db.setUp(t, "ns.n1_ns_p1", false)
+		b.wantRows("when it is not", rows[:2]...)
+		if got := b.db.String(); !strings.Contains(got, `owner = "network/a.b"`) {
+			t.Errorf("the switch is not network/a.b's:\n%s", got)
+		}
+		b.wantProblem("in the end", "Pod ns/p1: NetworkUnusable: NetworkAttachmentDefinition ns/n1 does not exist")
+		if got := b.m.reported(); strings.Count(got, "\n") != 1 {
+			t.Errorf("problems in the end:\n%s", got)
+		}
+	}, named("n1", "a-b"), named("n2", "a.b"), pod)
+}
+
+func TestRefusedTransaction(t *testing.T) {
+	objects := []string{netNAD}
+	var others []string
+	for i := range 9 {
+		objects = append(objects, podYAML(fmt.Sprintf("p%d", i), fmt.Sprintf("0a:00:00:00:00:%02d", i), ""))
+		if i != 4 {
+			others = append(others, fmt.Sprintf("ns.net_ns_p%d", i))
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{t: t, m: newMemory(), db: &rowStore{}}
+		b.db.refuse = func(c nbdb.Change) bool { return c.Key == "port/ns/net/ns/p4" }
+		b.m.set(t, strings.Join(objects, "\n---\n"))
+		b.start()
+		defer func() { b.stop() }()
+		b.wantNetworkAnd("while one is refused", others...)
+		b.wantProblem("while one is refused", "Pod ns/p4: "+ReasonRefused)
+		var first, more int
+		b.db.do(func() { first = b.db.refused })
+		if first > 5 { // 9, 5, 2 or 3, ..., 1
+			t.Errorf("%d transactions refused to find one of 9", first)
+		}
+		time.Sleep(62 * time.Second) // 1 + 2 + 4 + 8 + 16 + 30 and a little
+		synctest.Wait()
+		if b.db.do(func() { more = b.db.refused - first }); more != 6 {
+			t.Errorf("tried %d more times within 62 s, want 6", more)
+		}
+		b.m.set(t, podYAML("late", "0a:00:00:00:00:99", ""))
+		b.wantNetworkAnd("while one is refused", append(others, "ns.net_ns_late")...)
+		b.db.do(func() { b.db.refuse = nil })
+		time.Sleep(maxRetry)
+		b.wantNetworkAnd("in the end", append(others, "ns.net_ns_late", "ns.net_ns_p4")...)
+		b.wantProblem("in the end", "")
+	})
+}
+
+func TestTamperedRowsAreRepaired(t *testing.T) {
+	startBench(t, func(b *bench) {
+		before := b.db.String()
+		b.db.do(func() {
+			for i := range b.db.rows.Ports {
+				b.db.rows.Ports[i].Addresses = []string{"router"}
+				b.db.changed(b.db.rows.Ports[i].Owner)
+			}
+		})
+		synctest.Wait()
+		if d := cmp.Diff(before, b.db.String()); d != "" {
+			t.Errorf("after changes of rows (-want +got):\n%s", d)
+		}
+		b.db.do(func() {
+			b.db.rows = nbdb.Rows{}
+			b.db.changed("network/net")
+		})
+		synctest.Wait()
+		if d := cmp.Diff(before, b.db.String()); d != "" {
+			t.Errorf("after the removal of all (-want +got):\n%s", d)
+		}
+	}, netNAD, podYAML("p1", mac1, ""))
+}
+
+func TestChassisAnnotation(t *testing.T) {
+	startBench(t, func(b *bench) {
+		for _, want := range []string{"c1", "c2"} {
+			b.m.set(t, "kind: Node\nmetadata: {name: n1, annotations: {k8s.ovn.org/node-chassis-id: "+want+"}}")
+			synctest.Wait()
+			if got := b.db.String(); !strings.Contains(got, `requested-chassis = "`+want) {
+				t.Errorf("requested-chassis is not %s in\n%s", want, got)
+			}
+		}
+	}, netNAD, podYAML("p1", mac1, ""))
+}
+
+func TestNew(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	for name, cfg := range map[string]Config{
+		"no source":    {NB: "unix:/nb", Log: log},
+		"no log":       {NB: "unix:/nb", Source: newMemory()},
+		"bad endpoint": {NB: "nb", Source: newMemory(), Log: log},
+	} {
+		if _, err := New(cfg); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}

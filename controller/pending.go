@@ -1,0 +1,59 @@
+// Copyright The ovn-dhcp-ipam Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import "sync"
+
+// pending is what has to be looked at again. It is filled by the source and by
+// the database session while the loop is at work, and emptied by the loop: what
+// comes during a transaction goes into the next one.
+type pending struct {
+	mu      sync.Mutex
+	objects map[object]bool
+	keys    map[key]bool
+
+	wake   chan struct{} // holds a token when there is something
+	once   sync.Once
+	synced chan struct{} // closed once the source has told all that exists
+}
+
+func newPending() *pending {
+	return &pending{
+		objects: map[object]bool{},
+		keys:    map[key]bool{},
+		wake:    make(chan struct{}, 1),
+		synced:  make(chan struct{}),
+	}
+}
+
+func (p *pending) setSynced() { p.once.Do(func() { close(p.synced) }) }
+
+func (p *pending) addObject(kind, namespace, name string) {
+	p.add(func() { p.objects[object{kind, namespace, name}] = true })
+}
+
+// addOwner adds the group that the owner of a row names.
+func (p *pending) addOwner(owner string) {
+	if k, ok := parseKey(owner); ok {
+		p.add(func() { p.keys[k] = true })
+	}
+}
+
+func (p *pending) add(put func()) {
+	p.mu.Lock()
+	put()
+	p.mu.Unlock()
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (p *pending) take() (objects map[object]bool, keys map[key]bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	objects, keys = p.objects, p.keys
+	p.objects, p.keys = map[object]bool{}, map[key]bool{}
+	return objects, keys
+}

@@ -1,0 +1,71 @@
+// Copyright The ovn-dhcp-ipam Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package objects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// Run follows the directory until ctx ends. It calls changed for each object
+// that exists, then synced once, then changed for each object that comes,
+// changes or goes. The calls come one at a time.
+func (d *Dir) Run(ctx context.Context, changed func(kind, namespace, name string), synced func()) error {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("watch object directory: %w", err)
+	}
+	defer w.Close()
+	if err := w.Add(d.path); err != nil {
+		return fmt.Errorf("watch object directory %s: %w", d.path, err)
+	}
+	if _, err := d.scan(); err != nil {
+		return err
+	}
+	tell := func(keys []Key) {
+		for _, k := range keys {
+			changed(k.Kind, k.Namespace, k.Name)
+		}
+	}
+	tell(d.keys())
+	d.dropStaleReports()
+	synced()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case event := <-w.Events:
+			name := filepath.Base(event.Name)
+			if event.Name == d.path {
+				return fmt.Errorf("object directory %s is gone", d.path)
+			}
+			if isObjectFile(name) {
+				tell(d.refresh(name))
+			}
+		case err := <-w.Errors:
+			if !errors.Is(err, fsnotify.ErrEventOverflow) {
+				return fmt.Errorf("watch object directory: %w", err)
+			}
+			keys, err := d.scan()
+			if err != nil {
+				return err
+			}
+			tell(keys)
+		}
+	}
+}
+
+func (d *Dir) keys() []Key {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	keys := make([]Key, 0, len(d.index))
+	for k := range d.index {
+		keys = append(keys, k)
+	}
+	return keys
+}

@@ -1,0 +1,256 @@
+// Copyright The ovn-dhcp-ipam Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build lab
+
+package nbdb
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// server is a northbound database of the test's own.
+type server struct{ dir string }
+
+func (s server) endpoint() string { return "unix:" + filepath.Join(s.dir, "nb.sock") }
+
+func startServer(t *testing.T) server {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "nb") // a short path: sockets have 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	s := server{dir}
+	db := filepath.Join(dir, "nb.db")
+	command(t, "ovsdb-tool", "create", db, "../models/nb/ovn-nb.ovsschema")
+	// The command of --run starts when the server listens, and the server ends
+	// with it, that is when its standard input is closed.
+	cmd := exec.Command("ovsdb-server", "--remote=p"+s.endpoint(), "--unixctl="+filepath.Join(dir, "ctl"),
+		"--log-file="+filepath.Join(dir, "log"), "--run=echo ready; cat", db)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stdin.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("ovsdb-server: %v", err)
+		}
+	})
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "ready\n" {
+		t.Fatalf("ovsdb-server does not start: %q, %v", line, err)
+	}
+	return s
+}
+
+func command(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func (s server) nbctl(t *testing.T, args ...string) string {
+	t.Helper()
+	return command(t, "ovn-nbctl", append([]string{"--db=" + s.endpoint(), "--timeout=10"}, args...)...)
+}
+
+// session is a session that lasts as long as the test.
+func session(t *testing.T, srv server) *Session {
+	t.Helper()
+	c, err := New(Config{Endpoint: srv.endpoint(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	sessions, done := make(chan *Session), make(chan error)
+	go func() {
+		done <- c.Run(ctx, func(ctx context.Context, s *Session) error {
+			select {
+			case sessions <- s:
+			case <-ctx.Done():
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	select {
+	case s := <-sessions:
+		return s
+	case <-time.After(20 * time.Second):
+		t.Fatal("no session with the database")
+		return nil
+	}
+}
+
+func apply(t *testing.T, s *Session, key string, want Rows) (Change, error) {
+	t.Helper()
+	have, err := s.Rows(key, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Diff(key, have, want)
+	if err != nil {
+		return c, err
+	}
+	return c, s.Apply(t.Context(), c)
+}
+
+func mustApply(t *testing.T, s *Session, key string, want Rows) Change {
+	t.Helper()
+	c, err := apply(t, s, key, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if have, err := s.Rows(key, want); err != nil {
+		t.Fatal(err)
+	} else if again, err := Diff(key, have, want); err != nil || !again.Empty() {
+		t.Fatalf("after %s is applied there is still (error %v)\n%s", key, err, again)
+	}
+	return c
+}
+
+func networkRows() Rows {
+	return Rows{
+		Switches: []Switch{{Name: testSwitch, ExternalIDs: map[string]string{NetworkKey: "net"}}},
+		Ports: []Port{{
+			Name: "net_ovn_localnet_port", Switch: testSwitch, Type: "localnet", Addresses: []string{"unknown"},
+			Options: map[string]string{"network_name": "physnet"}, TagRequest: 100,
+		}},
+	}
+}
+
+func TestApply(t *testing.T) {
+	srv := startServer(t)
+	s := session(t, srv)
+	changed := make(chan string, 1000)
+	s.Watch(func(key string) { changed <- key })
+
+	if _, err := apply(t, s, testKey, Rows{Ports: []Port{wantPort()}}); err == nil {
+		t.Error("port without switch: no error")
+	}
+	mustApply(t, s, "network/net", networkRows())
+	mustApply(t, s, testKey, Rows{Ports: []Port{wantPort()}})
+	if got, want := <-changed, "network/net"; got != want {
+		t.Errorf("watch told %q, want %q", got, want)
+	}
+	if got := srv.nbctl(t, "--bare", "--columns=ports", "list", "Logical_Switch"); len(strings.Fields(got)) != 2 {
+		t.Errorf("ports of the switch: %s", got)
+	}
+	keys, err := s.Keys()
+	slices.Sort(keys)
+	if d := cmp.Diff([]string{"network/net", testKey}, slices.Compact(keys)); d != "" || err != nil {
+		t.Errorf("keys (-want +got), error %v:\n%s", err, d)
+	}
+
+	// Every column in use changes, and other programs' keys stay.
+	srv.nbctl(t, "set", "Logical_Switch_Port", testPort, "external_ids:theirs=1", "options:theirs=2", "up=true")
+	want := wantPort()
+	want.Addresses = []string{"0a:00:00:00:00:01"}
+	want.PortSecurity = []string{"0a:00:00:00:00:01"}
+	want.Options["requested-chassis"] = "n2"
+	mustApply(t, s, testKey, Rows{Ports: []Port{want}})
+	network := networkRows()
+	network.Ports[0].TagRequest = 0
+	mustApply(t, s, "network/net", network)
+	for column, value := range map[string]string{
+		"external_ids:theirs": `"1"`, "options:theirs": `"2"`, "options:requested-chassis": "n2", "addresses": `["0a:00:00:00:00:01"]`,
+	} {
+		if got := srv.nbctl(t, "get", "Logical_Switch_Port", testPort, column); got != value {
+			t.Errorf("%s is %s, want %s", column, got, value)
+		}
+	}
+	have, err := s.Rows(testKey, Rows{})
+	if err != nil || len(have.Ports) != 1 || !have.Ports[0].Up {
+		t.Errorf("port is not up (error %v):\n%s", err, have)
+	}
+
+	// A switch is removed only with the ports of its own group.
+	if _, err := apply(t, s, "network/net", Rows{}); !errors.Is(err, ErrRefused) {
+		t.Errorf("removal of a switch that has a pod's port: error %v, want a refusal", err)
+	}
+	mustApply(t, s, testKey, Rows{})
+	mustApply(t, s, "network/net", Rows{})
+	if got := srv.nbctl(t, "show"); got != "" {
+		t.Errorf("left over: %s", got)
+	}
+}
+
+func TestAdopt(t *testing.T) {
+	srv := startServer(t)
+	srv.nbctl(t, "ls-add", testSwitch, "--", "lsp-add", testSwitch, testPort, "--",
+		"lsp-set-addresses", testPort, "unknown", "--", "set", "Logical_Switch_Port", testPort, "external_ids:theirs=1")
+	srv.nbctl(t, "ls-add", "theirs", "--", "lsp-add", "theirs", "ns.n_ns_q")
+	id := srv.nbctl(t, "get", "Logical_Switch_Port", testPort, "_uuid")
+	before := srv.nbctl(t, "list", "Logical_Switch", "theirs")
+	s := session(t, srv)
+
+	mustApply(t, s, "network/net", networkRows())
+	mustApply(t, s, testKey, Rows{Ports: []Port{wantPort()}})
+	if got := srv.nbctl(t, "get", "Logical_Switch_Port", testPort, "_uuid"); got != id {
+		t.Errorf("adopted port is row %s, was %s", got, id)
+	}
+	if got := srv.nbctl(t, "--bare", "--columns=_uuid", "find", "Logical_Switch", "name="+testSwitch); len(strings.Fields(got)) != 1 {
+		t.Errorf("switches of the name: %s", got)
+	}
+
+	other := wantPort()
+	other.Name = "ns.n_ns_q"
+	if _, err := apply(t, s, "port/ns/n/ns/q", Rows{Ports: []Port{other}}); !errors.Is(err, ErrRefused) {
+		t.Errorf("port on another switch: error %v, want a refusal", err)
+	} else if !strings.Contains(err.Error(), testSwitch) {
+		t.Errorf("error does not name the switch: %v", err)
+	}
+	if after := srv.nbctl(t, "list", "Logical_Switch", "theirs"); after != before {
+		t.Errorf("foreign switch is now\n%s", after)
+	}
+}
+
+// A name that was taken since the rows were read fails at the end of the
+// transaction and not in one operation.
+func TestRefusedAtCommit(t *testing.T) {
+	srv := startServer(t)
+	s := session(t, srv)
+	mustApply(t, s, "network/net", networkRows())
+	want := Rows{Ports: []Port{wantPort()}}
+	have, err := s.Rows(testKey, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Diff(testKey, have, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.nbctl(t, "lsp-add", testSwitch, testPort)
+	if err := s.Apply(t.Context(), c); !errors.Is(err, ErrRefused) {
+		t.Errorf("error %v, want a refusal", err)
+	}
+}

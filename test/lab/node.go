@@ -1,0 +1,226 @@
+// Copyright The ovn-dhcp-ipam Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+)
+
+// Where a node differs from the other nodes of the machine.
+const (
+	cniServerDir = "/run/ovn-kubernetes"
+	cniDir       = "/run/cni"
+	ovsRunDir    = "/run/openvswitch"
+)
+
+// nodeRunDirs are the mount points for a node's own directories.
+var nodeRunDirs = []string{cniServerDir, cniDir, ovsRunDir}
+
+// uplink is the device that a node reaches the physical network by, a port of
+// br-ex.
+const uplink = "phys0"
+
+// A Node is a machine of the cluster, in a network and mount namespace of its
+// own: Open vSwitch with the bridges br-int and br-ex, and ovn-controller.
+type Node struct {
+	// Name is also the node's host name in OVS.
+	Name string
+	// Dir is the run directory of OVS and ovn-controller. The node's own
+	// /run/ovn-kubernetes and /run/cni are the directories of these names
+	// below it.
+	Dir string
+	// OVSDB is the endpoint of the Open_vSwitch database, "unix:PATH".
+	OVSDB string
+	// Chassis is the name of the node's row in the southbound database.
+	Chassis string
+
+	lab   *Lab
+	ns    *namespace
+	encap netip.Prefix
+}
+
+// newNode makes the i-th node's namespaces and attaches it to the physical
+// network.
+func (l *Lab) newNode(i int) (_ *Node, err error) {
+	name := fmt.Sprintf("node%d", i)
+	dir := filepath.Join(l.Dir, name)
+	n := &Node{
+		Name:    name,
+		Dir:     dir,
+		OVSDB:   "unix:" + filepath.Join(dir, "db.sock"),
+		Chassis: name,
+		lab:     l,
+		encap:   netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 31, 0, byte(i)}), 24),
+	}
+	binds := [][2]string{{dir, ovsRunDir}}
+	for _, target := range []string{cniServerDir, cniDir} {
+		source := filepath.Join(dir, filepath.Base(target))
+		if err := os.MkdirAll(source, 0o755); err != nil {
+			return nil, err
+		}
+		binds = append(binds, [2]string{source, target})
+	}
+	if n.ns, err = newNodeNamespace(binds); err != nil {
+		return nil, err
+	}
+	if err := n.plug(); err != nil {
+		n.ns.close()
+		return nil, err
+	}
+	return n, nil
+}
+
+// plug connects the node with the physical network's bridge.
+func (n *Node) plug() error {
+	phys, err := n.lab.phys.links()
+	if err != nil {
+		return err
+	}
+	defer phys.Close()
+	bridge, err := phys.LinkByName(n.lab.Phys.Bridge)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", n.lab.Phys.Bridge, err)
+	}
+	veth := &netlink.Veth{
+		LinkAttrs:     netlink.LinkAttrs{Name: n.Name, MasterIndex: bridge.Attrs().Index, Flags: net.FlagUp},
+		PeerName:      uplink,
+		PeerNamespace: netlink.NsFd(n.ns.net.Fd()),
+	}
+	if err := phys.LinkAdd(veth); err != nil {
+		return fmt.Errorf("add a veth to the physical network: %w", err)
+	}
+	inside, err := n.ns.links()
+	if err != nil {
+		return err
+	}
+	defer inside.Close()
+	peer, err := inside.LinkByName(uplink)
+	if err == nil {
+		err = inside.LinkSetUp(peer)
+	}
+	if err != nil {
+		return fmt.Errorf("set %s up: %w", uplink, err)
+	}
+	return nil
+}
+
+// startOVS starts Open vSwitch and configures it for OVN.
+func (n *Node) startOVS(ctx context.Context) error {
+	if err := n.lab.phys.checksumInSoftware(ctx, n.Name); err != nil {
+		return err
+	}
+	if err := n.ns.checksumInSoftware(ctx, uplink); err != nil {
+		return err
+	}
+	if err := n.lab.startDatabase(ctx, n.Dir, "db", schemaOVS, n.daemonCommand); err != nil {
+		return err
+	}
+	if _, err := n.Vsctl(ctx, "--no-wait",
+		"set", "Open_vSwitch", ".",
+		"external_ids:system-id="+n.Chassis,
+		"external_ids:hostname="+n.Name,
+		"external_ids:ovn-remote="+n.lab.SB,
+		"external_ids:ovn-encap-type=geneve",
+		"external_ids:ovn-encap-ip="+n.encap.Addr().String(),
+		"external_ids:ovn-bridge-datapath-type=netdev",
+		"external_ids:ovn-bridge-mappings="+n.lab.Phys.Network+":br-ex",
+		"external_ids:ovn-monitor-all=true",
+		"--", "add-br", "br-ex",
+		"--", "set", "Bridge", "br-ex", "datapath_type=netdev",
+		"--", "add-port", "br-ex", uplink,
+		"--", "add-br", "br-int",
+		"--", "set", "Bridge", "br-int", "datapath_type=netdev", "fail_mode=secure", "other_config:disable-in-band=true",
+	); err != nil {
+		return err
+	}
+	if err := n.spawn("ovs-vswitchd", n.OVSDB); err != nil {
+		return err
+	}
+	return n.addEncapAddr(ctx)
+}
+
+// addEncapAddr gives br-ex the node's tunnel address once the switch has made
+// both bridges.
+func (n *Node) addEncapAddr(ctx context.Context) error {
+	// The switch listens for OpenFlow after it has made the devices.
+	// ovn-controller tries again only after a second if it comes too early.
+	for _, bridge := range []string{"br-ex", "br-int"} {
+		if err := awaitSocket(ctx, filepath.Join(n.Dir, bridge+".mgmt")); err != nil {
+			return err
+		}
+	}
+	h, err := n.ns.links()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	link, err := h.LinkByName("br-ex")
+	if err != nil {
+		return fmt.Errorf("find br-ex: %w", err)
+	}
+	return addAddr(h, link, n.encap)
+}
+
+// startController starts ovn-controller. The southbound database must be
+// listening, since a second try is a second later.
+func (n *Node) startController() error { return n.spawn("ovn-controller", n.OVSDB) }
+
+// spawn starts one of the node's OVS or OVN daemons.
+func (n *Node) spawn(name, db string) error {
+	_, err := n.lab.spawn(n.Dir, name, n.daemonCommand([]string{name, db, "--pidfile", logToConsole, noSyslog}))
+	return err
+}
+
+// daemonCommand is a command for the node that nothing but Stop ends.
+func (n *Node) daemonCommand(args []string) *exec.Cmd {
+	return n.Command(context.Background(), args[0], args[1:]...)
+}
+
+// Env is what a shell needs so that ovs-vsctl, ovs-ofctl and ovs-appctl find
+// the node: NAME=VALUE, as in os.Environ.
+func (n *Node) Env() []string {
+	return []string{"OVS_RUNDIR=" + n.Dir, "OVN_RUNDIR=" + n.Dir}
+}
+
+// Command is a command that runs in the node, at the root directory, with Env
+// in its environment. Its process is a child of this one and ends with ctx or
+// with the lab.
+func (n *Node) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	cmd := n.ns.command(ctx, name, args...)
+	cmd.Env = append(os.Environ(), n.Env()...)
+	return cmd
+}
+
+// Vsctl runs ovs-vsctl on the node's database and returns its output.
+func (n *Node) Vsctl(ctx context.Context, args ...string) (string, error) {
+	return output(exec.CommandContext(ctx, "ovs-vsctl", append([]string{"--db=" + n.OVSDB, toolTimeout}, args...)...))
+}
+
+// Links returns the names of all devices in the node, sorted.
+func (n *Node) Links() ([]string, error) {
+	h, err := n.ns.links()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", n.Name, err)
+	}
+	defer h.Close()
+	links, err := h.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list devices of %s: %w", n.Name, err)
+	}
+	var names []string
+	for _, l := range links {
+		names = append(names, l.Attrs().Name)
+	}
+	slices.Sort(names)
+	return names, nil
+}
