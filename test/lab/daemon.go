@@ -23,6 +23,13 @@ const pollInterval = 5 * time.Millisecond
 // endTimeout is how long a process may take to end after its signal.
 const endTimeout = 5 * time.Second
 
+// All daemons of OVS and OVN log to standard error, which is their log file:
+// it then has their last words too.
+const (
+	logToConsole = "-vconsole:info"
+	noSyslog     = "-vsyslog:off"
+)
+
 // A daemon is a process that runs until it is told to end.
 type daemon struct {
 	name     string // as in messages: "node1/ovs-vswitchd"

@@ -44,7 +44,7 @@ type DHCPLease struct {
 }
 
 func (l *Lab) newDHCPServer(o Options) error {
-	dir := filepath.Join(l.Dir, "phys")
+	dir := l.physDir()
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
@@ -72,6 +72,8 @@ func (l *Lab) newDHCPServer(o Options) error {
 // Start starts the server, with the leases it had when it was stopped, and
 // returns when it listens. The lab has done so at first.
 func (s *DHCPServer) Start(ctx context.Context) error {
+	ctx, cancel := s.lab.bounded(ctx)
+	defer cancel()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.daemon != nil {

@@ -3,7 +3,8 @@
 
 // Package lab runs a small OVN site out of real parts: the northbound and
 // southbound databases, ovn-northd, nodes with Open vSwitch and ovn-controller,
-// a physical network and a DHCP server on it. Tests and the demo share it.
+// a physical network and a DHCP server on it. Tests and the demo share it. It
+// runs the system's OVN or, side by side with it, another one.
 //
 // A program first calls Main or Isolate, which moves it into pid, mount and
 // network namespaces of its own: whatever happens to it, the kernel ends all

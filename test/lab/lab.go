@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -26,8 +25,20 @@ const startTimeout = 60 * time.Second
 
 // Options say what a lab is like. The zero value is a lab of one node.
 type Options struct {
+	// OVN is the folder that OVN and OVS are taken from, as OVN25 returns it.
+	// "" means the system's.
+	OVN string
 	// Nodes is the number of nodes, 1 to 100. 0 means 1.
 	Nodes int
+	// NBServers is how many servers the northbound database has, 1 to 9. More
+	// than one are a cluster. 0 means 1.
+	NBServers int
+	// NBOnly leaves out all but the northbound database: there is no
+	// ovn-northd, no southbound database, no node and no physical network.
+	NBOnly bool
+	// VLAN is the tag, 1 to 4094, by which alone nodes reach the physical
+	// network's gateway and DHCP server. 0 means by untagged frames.
+	VLAN int
 	// Dir is where databases, sockets and logs are, and nothing else: it is
 	// removed by Stop, and when the lab was killed emptied by the next Start.
 	// Sockets in it can be used from outside the namespaces, unless it is
@@ -46,8 +57,11 @@ type Options struct {
 
 // withDefaults returns o with everything set, or what is wrong with it.
 func (o Options) withDefaults(p Phys) (Options, error) {
-	if o.Nodes == 0 {
+	if o.Nodes == 0 && !o.NBOnly {
 		o.Nodes = 1
+	}
+	if o.NBServers == 0 {
+		o.NBServers = 1
 	}
 	if !o.RangeFirst.IsValid() {
 		o.RangeFirst = p.host(100)
@@ -62,8 +76,14 @@ func (o Options) withDefaults(p Phys) (Options, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	switch {
-	case o.Nodes < 1 || o.Nodes > 100:
+	case o.NBOnly && (o.Nodes != 0 || o.VLAN != 0):
+		return o, errors.New("a lab of only the northbound database has neither nodes nor a vlan")
+	case !o.NBOnly && (o.Nodes < 1 || o.Nodes > 100):
 		return o, fmt.Errorf("nodes: %d is not between 1 and 100", o.Nodes)
+	case o.NBServers < 1 || o.NBServers > 9:
+		return o, fmt.Errorf("northbound servers: %d is not between 1 and 9", o.NBServers)
+	case o.VLAN < 0 || o.VLAN > 4094:
+		return o, fmt.Errorf("vlan: %d is not between 1 and 4094", o.VLAN)
 	case !p.Subnet.Contains(o.RangeFirst) || !p.Subnet.Contains(o.RangeLast) || o.RangeLast.Less(o.RangeFirst):
 		return o, fmt.Errorf("range: %v to %v is not a range in %v", o.RangeFirst, o.RangeLast, p.Subnet)
 	case o.LeaseTime < 2*time.Minute:
@@ -76,17 +96,21 @@ func (o Options) withDefaults(p Phys) (Options, error) {
 type Lab struct {
 	// Dir is the absolute path of the lab's directory.
 	Dir string
-	// NB and SB are the endpoints of OVN's databases, "unix:PATH".
+	// NB and SB are the endpoints of OVN's databases, "unix:PATH". NB is a
+	// comma list if it is a cluster, SB "" if there is none.
 	NB, SB string
 	// Nodes are named "node1", "node2", and so on.
 	Nodes []*Node
 	Phys  Phys
 	DHCP  *DHCPServer
 
-	log  *slog.Logger
-	phys *namespace
-	lock *os.File // the directory is ours while it is open
-	stop func() error
+	log        *slog.Logger
+	release    release
+	northbound []*database
+	southbound *database  // nil if there is none
+	phys       *namespace // nil if there is none
+	lock       *os.File   // the directory is ours while it is open
+	stop       func() error
 
 	// alive is done, and its cause says why, when a daemon has ended by itself.
 	alive context.Context
@@ -132,12 +156,16 @@ func New(t testing.TB, o Options) *Lab {
 // start returns a lab that is to be stopped also if starting it failed, unless
 // it is nil.
 func start(ctx context.Context, o Options) (*Lab, error) {
-	phys := newPhys()
+	phys := newPhys(o.VLAN)
 	o, err := o.withDefaults(phys)
 	if err != nil {
 		return nil, err
 	}
-	if err := Preflight(); err != nil {
+	release, err := newRelease(o.OVN)
+	if err != nil {
+		return nil, err
+	}
+	if err := preflight(release); err != nil {
 		return nil, err
 	}
 	if _, err := os.Stat(isolatedMark); err != nil {
@@ -148,13 +176,16 @@ func start(ctx context.Context, o Options) (*Lab, error) {
 		return nil, err
 	}
 	l := &Lab{
-		Dir:  dir,
-		NB:   "unix:" + filepath.Join(dir, "central/ovnnb_db.sock"),
-		SB:   "unix:" + filepath.Join(dir, "central/ovnsb_db.sock"),
-		Phys: phys,
-		log:  o.Log,
-		lock: lock,
-		pods: map[string]bool{},
+		Dir:     dir,
+		log:     o.Log,
+		release: release,
+		lock:    lock,
+		pods:    map[string]bool{},
+	}
+	l.newNorthbound(o.NBServers)
+	if !o.NBOnly {
+		l.Phys = phys
+		l.newSouthbound()
 	}
 	l.stop = sync.OnceValue(l.stopAll)
 	l.alive, l.fail = context.WithCancelCause(context.Background())
@@ -167,14 +198,43 @@ func start(ctx context.Context, o Options) (*Lab, error) {
 	return l, nil
 }
 
-// up starts everything, as much as possible at the same time.
+// bounded is ctx for something that has to be done soon: it ends with the lab's
+// failure, and after startTimeout.
+func (l *Lab) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, end := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not done within %v", startTimeout))
+	ctx, fail := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(l.alive, func() { fail(context.Cause(l.alive)) })
+	return ctx, func() {
+		stop()
+		fail(nil)
+		end()
+	}
+}
+
+// up starts everything.
 func (l *Lab) up(ctx context.Context, o Options) error {
 	began := time.Now()
-	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not done within %v", startTimeout))
+	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	defer context.AfterFunc(l.alive, cancel)()
+	if err := os.Mkdir(l.centralDir(), 0o755); err != nil {
+		return err
+	}
+	var err error
+	if o.NBOnly {
+		err = l.startNorthbound(ctx)
+	} else {
+		err = l.upSite(ctx, o)
+	}
+	if err != nil {
+		return err
+	}
+	l.log.Info("lab is up", "dir", l.Dir, "nodes", len(l.Nodes), "took", time.Since(began).Round(time.Millisecond))
+	return nil
+}
 
-	if err := l.startPhys(ctx); err != nil {
+// upSite starts a whole site, as much as possible at the same time.
+func (l *Lab) upSite(ctx context.Context, o Options) error {
+	if err := l.newPhysNetwork(); err != nil {
 		return fmt.Errorf("physical network: %w", err)
 	}
 	if err := l.newDHCPServer(o); err != nil {
@@ -189,7 +249,7 @@ func (l *Lab) up(ctx context.Context, o Options) error {
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return l.startCentral(gctx) })
-	g.Go(func() error { return l.DHCP.Start(gctx) })
+	g.Go(func() error { return l.startPhys(gctx) })
 	for _, n := range l.Nodes {
 		g.Go(func() error { return n.startOVS(gctx) })
 	}
@@ -206,58 +266,8 @@ func (l *Lab) up(ctx context.Context, o Options) error {
 	if _, err := l.Sbctl(ctx, joined[1:]...); err != nil {
 		return err
 	}
-	if _, err := l.Nbctl(ctx, "--wait=hv", "sync"); err != nil {
-		return err
-	}
-	l.log.Info("lab is up", "dir", l.Dir, "nodes", len(l.Nodes), "took", time.Since(began).Round(time.Millisecond))
-	return nil
-}
-
-// startCentral starts the databases and ovn-northd.
-func (l *Lab) startCentral(ctx context.Context) error {
-	dir := filepath.Join(l.Dir, "central")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		return err
-	}
-	g, gctx := errgroup.WithContext(ctx)
-	command := func(args []string) *exec.Cmd {
-		cmd := exec.Command(args[0], args[1:]...)
-		cmd.Env = append(os.Environ(), "OVN_RUNDIR="+dir, "OVS_RUNDIR="+dir)
-		return cmd
-	}
-	for name, schema := range map[string]string{"ovnnb_db": schemaNB, "ovnsb_db": schemaSB} {
-		g.Go(func() error { return l.startDatabase(gctx, dir, name, schema, command) })
-	}
-	if err := g.Wait(); err != nil {
-		return err
-	}
-	_, err := l.spawn(dir, "ovn-northd", command([]string{
-		"ovn-northd", "--ovnnb-db=" + l.NB, "--ovnsb-db=" + l.SB, "--pidfile", logToConsole, noSyslog,
-	}))
+	_, err := l.Nbctl(ctx, "--wait=hv", "sync")
 	return err
-}
-
-// All daemons of OVS and OVN log to standard error, which is their log file:
-// it then has their last words too.
-const (
-	logToConsole = "-vconsole:info"
-	noSyslog     = "-vsyslog:off"
-)
-
-// startDatabase creates the database dir/NAME.db, serves it at dir/NAME.sock by
-// a process that command makes, and waits until it listens.
-func (l *Lab) startDatabase(ctx context.Context, dir, name, schema string, command func(args []string) *exec.Cmd) error {
-	base := filepath.Join(dir, name)
-	if _, err := output(exec.CommandContext(ctx, "ovsdb-tool", "create", base+".db", schema)); err != nil {
-		return err
-	}
-	if _, err := l.spawn(dir, name, command([]string{
-		"ovsdb-server", base + ".db", "--remote=punix:" + base + ".sock",
-		"--unixctl=" + base + ".ctl", "--pidfile=" + base + ".pid", logToConsole, noSyslog,
-	})); err != nil {
-		return err
-	}
-	return awaitSocket(ctx, base+".sock")
 }
 
 // Stop ends every process in the lab, those of Command, InPhys and InNetns too,
@@ -343,22 +353,16 @@ func (l *Lab) logTails() string {
 	return b.String()
 }
 
-// Nbctl runs ovn-nbctl on the lab's northbound database and returns its
-// output.
-func (l *Lab) Nbctl(ctx context.Context, args ...string) (string, error) {
-	return output(exec.CommandContext(ctx, "ovn-nbctl", append([]string{"--db=" + l.NB, toolTimeout}, args...)...))
-}
-
 // Sbctl runs ovn-sbctl on the lab's southbound database and returns its output.
 func (l *Lab) Sbctl(ctx context.Context, args ...string) (string, error) {
-	return output(exec.CommandContext(ctx, "ovn-sbctl", append([]string{"--db=" + l.SB, toolTimeout}, args...)...))
+	return output(l.release.command(ctx, "ovn-sbctl", append([]string{"--db=" + l.SB, toolTimeout}, args...)...))
 }
 
 // toolTimeout keeps a tool from waiting for ever.
 const toolTimeout = "--timeout=30"
 
-// Env is what a shell needs so that ovn-nbctl, ovn-sbctl and ovn-appctl find
-// the lab: NAME=VALUE, as in os.Environ.
+// Env is what a shell needs so that ovn-nbctl, ovn-sbctl and ovn-appctl are of
+// the lab's version and find it: NAME=VALUE, as in os.Environ.
 func (l *Lab) Env() []string {
-	return []string{"OVN_NB_DB=" + l.NB, "OVN_SB_DB=" + l.SB, "OVN_RUNDIR=" + filepath.Join(l.Dir, "central")}
+	return append([]string{"OVN_NB_DB=" + l.NB, "OVN_SB_DB=" + l.SB, "OVN_RUNDIR=" + l.centralDir()}, l.release.env()...)
 }

@@ -46,6 +46,7 @@ type Node struct {
 
 	lab   *Lab
 	ns    *namespace
+	ovs   *vswitch
 	encap netip.Prefix
 }
 
@@ -57,7 +58,6 @@ func (l *Lab) newNode(i int) (_ *Node, err error) {
 	n := &Node{
 		Name:    name,
 		Dir:     dir,
-		OVSDB:   "unix:" + filepath.Join(dir, "db.sock"),
 		Chassis: name,
 		lab:     l,
 		encap:   netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 31, 0, byte(i)}), 24),
@@ -73,6 +73,8 @@ func (l *Lab) newNode(i int) (_ *Node, err error) {
 	if n.ns, err = newNodeNamespace(binds); err != nil {
 		return nil, err
 	}
+	n.ovs = l.newVswitch(n.ns, dir)
+	n.OVSDB = n.ovs.db.endpoint()
 	if err := n.plug(); err != nil {
 		n.ns.close()
 		return nil, err
@@ -80,19 +82,23 @@ func (l *Lab) newNode(i int) (_ *Node, err error) {
 	return n, nil
 }
 
-// plug connects the node with the physical network's bridge.
+// plug connects the node with the physical network.
 func (n *Node) plug() error {
 	phys, err := n.lab.phys.links()
 	if err != nil {
 		return err
 	}
 	defer phys.Close()
-	bridge, err := phys.LinkByName(n.lab.Phys.Bridge)
-	if err != nil {
-		return fmt.Errorf("find %s: %w", n.lab.Phys.Bridge, err)
+	attrs := netlink.LinkAttrs{Name: n.Name, Flags: net.FlagUp}
+	if n.lab.Phys.VLAN == 0 {
+		bridge, err := phys.LinkByName(n.lab.Phys.Bridge)
+		if err != nil {
+			return fmt.Errorf("find %s: %w", n.lab.Phys.Bridge, err)
+		}
+		attrs.MasterIndex = bridge.Attrs().Index
 	}
 	veth := &netlink.Veth{
-		LinkAttrs:     netlink.LinkAttrs{Name: n.Name, MasterIndex: bridge.Attrs().Index, Flags: net.FlagUp},
+		LinkAttrs:     attrs,
 		PeerName:      uplink,
 		PeerNamespace: netlink.NsFd(n.ns.net.Fd()),
 	}
@@ -122,10 +128,7 @@ func (n *Node) startOVS(ctx context.Context) error {
 	if err := n.ns.checksumInSoftware(ctx, uplink); err != nil {
 		return err
 	}
-	if err := n.lab.startDatabase(ctx, n.Dir, "db", schemaOVS, n.daemonCommand); err != nil {
-		return err
-	}
-	if _, err := n.Vsctl(ctx, "--no-wait",
+	if err := n.ovs.start(ctx, []string{"br-ex", "br-int"},
 		"set", "Open_vSwitch", ".",
 		"external_ids:system-id="+n.Chassis,
 		"external_ids:hostname="+n.Name,
@@ -143,67 +146,27 @@ func (n *Node) startOVS(ctx context.Context) error {
 	); err != nil {
 		return err
 	}
-	if err := n.spawn("ovs-vswitchd", n.OVSDB); err != nil {
-		return err
-	}
-	return n.addEncapAddr(ctx)
+	return n.ns.addAddr("br-ex", n.encap)
 }
 
-// addEncapAddr gives br-ex the node's tunnel address once the switch has made
-// both bridges.
-func (n *Node) addEncapAddr(ctx context.Context) error {
-	// The switch listens for OpenFlow after it has made the devices.
-	// ovn-controller tries again only after a second if it comes too early.
-	for _, bridge := range []string{"br-ex", "br-int"} {
-		if err := awaitSocket(ctx, filepath.Join(n.Dir, bridge+".mgmt")); err != nil {
-			return err
-		}
-	}
-	h, err := n.ns.links()
-	if err != nil {
-		return err
-	}
-	defer h.Close()
-	link, err := h.LinkByName("br-ex")
-	if err != nil {
-		return fmt.Errorf("find br-ex: %w", err)
-	}
-	return addAddr(h, link, n.encap)
-}
+// startController starts ovn-controller. The southbound database and both
+// bridges must be listening, since a second try is a second later.
+func (n *Node) startController() error { return n.ovs.spawn("ovn-controller") }
 
-// startController starts ovn-controller. The southbound database must be
-// listening, since a second try is a second later.
-func (n *Node) startController() error { return n.spawn("ovn-controller", n.OVSDB) }
-
-// spawn starts one of the node's OVS or OVN daemons.
-func (n *Node) spawn(name, db string) error {
-	_, err := n.lab.spawn(n.Dir, name, n.daemonCommand([]string{name, db, "--pidfile", logToConsole, noSyslog}))
-	return err
-}
-
-// daemonCommand is a command for the node that nothing but Stop ends.
-func (n *Node) daemonCommand(args []string) *exec.Cmd {
-	return n.Command(context.Background(), args[0], args[1:]...)
-}
-
-// Env is what a shell needs so that ovs-vsctl, ovs-ofctl and ovs-appctl find
-// the node: NAME=VALUE, as in os.Environ.
-func (n *Node) Env() []string {
-	return []string{"OVS_RUNDIR=" + n.Dir, "OVN_RUNDIR=" + n.Dir}
-}
+// Env is what a shell needs so that ovs-vsctl, ovs-ofctl and ovs-appctl are of
+// the lab's version and find the node: NAME=VALUE, as in os.Environ.
+func (n *Node) Env() []string { return n.ovs.env() }
 
 // Command is a command that runs in the node, at the root directory, with Env
 // in its environment. Its process is a child of this one and ends with ctx or
 // with the lab.
 func (n *Node) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	cmd := n.ns.command(ctx, name, args...)
-	cmd.Env = append(os.Environ(), n.Env()...)
-	return cmd
+	return n.ovs.command(ctx, name, args...)
 }
 
 // Vsctl runs ovs-vsctl on the node's database and returns its output.
 func (n *Node) Vsctl(ctx context.Context, args ...string) (string, error) {
-	return output(exec.CommandContext(ctx, "ovs-vsctl", append([]string{"--db=" + n.OVSDB, toolTimeout}, args...)...))
+	return n.ovs.vsctl(ctx, args...)
 }
 
 // Links returns the names of all devices in the node, sorted.

@@ -14,38 +14,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// programs are what a lab runs.
-var programs = [...]string{
-	"dnsmasq", "ethtool", "ip", "nsenter", "ovn-controller", "ovn-nbctl", "ovn-northd",
-	"ovn-sbctl", "ovs-vsctl", "ovs-vswitchd", "ovsdb-server", "ovsdb-tool",
+// systemPrograms are what a lab runs beside OVN and OVS.
+var systemPrograms = [...]string{"dnsmasq", "ethtool", "ip", "nsenter"}
+
+// Preflight returns an error of one line if this machine can't run a lab with
+// the system's OVN: a right, programs, or a kernel feature that is missing.
+func Preflight() error {
+	system, err := newRelease("")
+	if err != nil {
+		return err
+	}
+	return preflight(system)
 }
 
-// schemas are the database schemas that belong to these programs.
-const (
-	schemaNB  = "/usr/share/ovn/ovn-nb.ovsschema"
-	schemaSB  = "/usr/share/ovn/ovn-sb.ovsschema"
-	schemaOVS = "/usr/share/openvswitch/vswitch.ovsschema"
-)
-
-// Preflight returns an error of one line if this machine can't run a lab: a
-// right, programs, or a kernel feature that is missing.
-func Preflight() error {
+func preflight(r release) error {
 	if os.Geteuid() != 0 {
 		return errors.New("a lab needs root")
 	}
 	var missing []string
-	for _, p := range programs {
+	for _, p := range systemPrograms {
 		if _, err := exec.LookPath(p); err != nil {
 			missing = append(missing, p)
 		}
 	}
-	for _, s := range []string{schemaNB, schemaSB, schemaOVS} {
-		if _, err := os.Stat(s); err != nil {
-			missing = append(missing, s)
-		}
-	}
 	if missing != nil {
 		return fmt.Errorf("a lab needs %s (test/packages.sh installs what is missing)", strings.Join(missing, ", "))
+	}
+	if missing := r.missing(); missing != nil {
+		return fmt.Errorf("a lab needs %s (%s installs what is missing)", strings.Join(missing, ", "), r.install)
 	}
 	tun, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
 	if err != nil {

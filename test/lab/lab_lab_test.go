@@ -1,6 +1,8 @@
 // Copyright The ovn-dhcp-ipam Authors
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build lab
+
 package lab
 
 import (
@@ -168,14 +170,19 @@ func TestTwoLabsLeaveNothing(t *testing.T) {
 	if err := exec.Command("true").Run(); err != nil {
 		t.Fatal(err)
 	}
+	ovn25, err := OVN25()
+	if err != nil {
+		t.Fatal(err)
+	}
 	before := takeSnapshot(t)
-	labs := make([]*Lab, 2)
+	options := []Options{{Nodes: 2}, {Nodes: 2, OVN: ovn25, VLAN: 100, NBServers: 3}}
+	labs := make([]*Lab, len(options))
 	var g errgroup.Group
-	for i := range labs {
+	for i, o := range options {
 		g.Go(func() (err error) {
 			began := time.Now()
-			labs[i], err = Start(t.Context(), Options{Nodes: 2})
-			t.Logf("lab %d of 2 with 2 nodes started in %v", i+1, time.Since(began).Round(time.Millisecond))
+			labs[i], err = Start(t.Context(), o)
+			t.Logf("lab %d with 2 nodes started in %v", i+1, time.Since(began).Round(time.Millisecond))
 			return err
 		})
 	}
@@ -328,7 +335,11 @@ func TestStartFails(t *testing.T) {
 		o    Options
 		want string
 	}{
+		{"ovn", Options{OVN: "/nonexistent"}, "/nonexistent/root/usr/share/openvswitch/vswitch.ovsschema (test/ovn25.sh"},
 		{"nodes", Options{Nodes: 101}, "nodes: 101"},
+		{"servers", Options{NBServers: 10}, "northbound servers: 10"},
+		{"nodes of a database", Options{NBOnly: true, Nodes: 1}, "neither nodes"},
+		{"vlan", Options{VLAN: 4095}, "vlan: 4095"},
 		{"range outside", Options{RangeFirst: netip.MustParseAddr("192.0.2.1")}, "range: 192.0.2.1"},
 		{"range backwards", Options{RangeLast: netip.MustParseAddr("10.1.192.2")}, "range: 10.1.192.100 to 10.1.192.2"},
 		{"lease time", Options{LeaseTime: time.Minute}, "lease time: 1m0s"},
@@ -348,119 +359,6 @@ func TestStartFails(t *testing.T) {
 		})
 	}
 	awaitNothingAdded(t, before)
-}
-
-// TestTraffic has two pods, one on each of two nodes, on a localnet switch:
-// they get their addresses from the DHCP server and reach each other through
-// OVN.
-func TestTraffic(t *testing.T) {
-	l := New(t, Options{
-		Nodes:      2,
-		RangeFirst: netip.MustParseAddr("10.1.192.50"),
-		RangeLast:  netip.MustParseAddr("10.1.192.51"),
-		LeaseTime:  time.Hour,
-	})
-	ctx := t.Context()
-	nbctl(t, l, "ls-add", "net", "--", "lsp-add", "net", "phys", "--", "lsp-set-type", "phys", "localnet",
-		"--", "lsp-set-addresses", "phys", "unknown", "--", "lsp-set-options", "phys", "network_name="+l.Phys.Network)
-	macs := []string{"0a:58:0a:01:c0:01", "0a:58:0a:01:c0:02"}
-	for i, n := range l.Nodes {
-		pod := fmt.Sprint("pod", i+1)
-		nbctl(t, l, "lsp-add", "net", pod, "--", "lsp-set-addresses", pod, macs[i], "--", "lsp-set-port-security", pod, macs[i])
-		addPod(t, l, n, pod, macs[i])
-	}
-	nbctl(t, l, "--wait=hv", "sync")
-
-	var addrs []netip.Addr
-	for i := range l.Nodes {
-		addrs = append(addrs, acquire(t, l, fmt.Sprint("pod", i+1)))
-	}
-	leases, err := l.DHCP.Leases()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, addr := range addrs {
-		j := slices.IndexFunc(leases, func(l DHCPLease) bool { return l.Addr == addr })
-		if j < 0 || leases[j].MAC.String() != macs[i] {
-			t.Errorf("no lease of %v for %s: %v", addr, macs[i], leases)
-			continue
-		}
-		if left := time.Until(leases[j].Expiry); left < 59*time.Minute || left > time.Hour {
-			t.Errorf("lease of %v expires in %v, not an hour", addr, left)
-		}
-	}
-	ping(t, l.InNetns(ctx, "pod1", "ping", "-c1", "-W5", l.Phys.Gateway.String()))
-	ping(t, l.InNetns(ctx, "pod1", "ping", "-c1", "-W5", addrs[1].String()))
-	ping(t, l.InPhys(ctx, "ping", "-c1", "-W5", addrs[0].String()))
-
-	if err := l.DHCP.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := udhcpc(l, "pod1").CombinedOutput(); err == nil {
-		t.Errorf("a stopped server has answered: %s", out)
-	}
-	if err := l.DHCP.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if again := acquire(t, l, "pod1"); again != addrs[0] {
-		t.Errorf("after a restart of the server: %v, was %v", again, addrs[0])
-	}
-	if !strings.Contains(l.DHCP.Log(), "DHCPACK") {
-		t.Errorf("no DHCPACK in the server's log:\n%s", l.DHCP.Log())
-	}
-}
-
-func nbctl(t *testing.T, l *Lab, args ...string) {
-	t.Helper()
-	if _, err := l.Nbctl(t.Context(), args...); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func ping(t *testing.T, cmd *exec.Cmd) {
-	t.Helper()
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v: %v\n%s", cmd.Args, err, out)
-	}
-}
-
-// addPod plugs a netns into a node's br-int.
-func addPod(t *testing.T, l *Lab, n *Node, name, mac string) {
-	t.Helper()
-	if _, err := l.AddNetns(name); err != nil {
-		t.Fatal(err)
-	}
-	for _, cmd := range []*exec.Cmd{
-		n.Command(t.Context(), "ip", "link", "add", name, "type", "veth", "peer", "name", "eth0", "address", mac, "netns", filepath.Base(l.NetnsPath(name))),
-		n.Command(t.Context(), "ip", "link", "set", name, "up"),
-		l.InNetns(t.Context(), name, "ethtool", "-K", "eth0", "tx", "off"),
-		l.InNetns(t.Context(), name, "ip", "link", "set", "eth0", "up"),
-		n.Command(t.Context(), "ovs-vsctl", "add-port", "br-int", name, "--", "set", "Interface", name, "external_ids:iface-id="+name),
-	} {
-		if _, err := output(cmd); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// udhcpc is a DHCP client that prints the address it has got.
-func udhcpc(l *Lab, pod string) *exec.Cmd {
-	script := filepath.Join(l.Dir, "udhcpc")
-	os.WriteFile(script, []byte("#!/bin/sh\n[ $1 != bound ] || { ip address replace $ip/$mask dev $interface; echo $ip; }\n"), 0o755)
-	return l.InNetns(context.Background(), pod, "busybox", "udhcpc", "-i", "eth0", "-fnq", "-t2", "-T1", "-A1", "-s", script)
-}
-
-func acquire(t *testing.T, l *Lab, pod string) netip.Addr {
-	t.Helper()
-	out, err := output(udhcpc(l, pod))
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr, err := netip.ParseAddr(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return addr
 }
 
 func TestNode(t *testing.T) {
@@ -524,39 +422,5 @@ func TestNode(t *testing.T) {
 	cancel()
 	if err := cmd.Wait(); !errors.Is(err, context.Canceled) && cmd.ProcessState.Success() {
 		t.Errorf("cancelled command: %v", err)
-	}
-}
-
-func TestParseLeases(t *testing.T) {
-	mac := net.HardwareAddr{0x0a, 0x58, 0x0a, 1, 0xc0, 1}
-	for _, tt := range []struct {
-		name, file string
-		want       []DHCPLease
-		wantErr    string
-	}{
-		{name: "none"},
-		{
-			name: "two",
-			file: "1796000000 0a:58:0a:01:c0:01 10.1.192.108 web-0 01:0a:58:0a:01:c0:01\n0 0a:58:0a:01:c0:01 10.1.192.109 * *\n",
-			want: []DHCPLease{
-				{Expiry: time.Unix(1796000000, 0), MAC: mac, Addr: netip.MustParseAddr("10.1.192.108"), Hostname: "web-0", ClientID: append([]byte{1}, mac...)},
-				{MAC: mac, Addr: netip.MustParseAddr("10.1.192.109")},
-			},
-		},
-		{name: "fields", file: "0 0a:58:0a:01:c0:01 10.1.192.109 *\n", wantErr: "4 fields"},
-		{name: "expiry", file: "soon 0a:58:0a:01:c0:01 10.1.192.109 * *\n", wantErr: `"soon"`},
-		{name: "mac", file: "0 0a:58 10.1.192.109 * *\n", wantErr: "0a:58"},
-		{name: "address", file: "0 0a:58:0a:01:c0:01 10.1.192 * *\n", wantErr: "10.1.192"},
-		{name: "client identifier", file: "0 0a:58:0a:01:c0:01 10.1.192.109 * x\n", wantErr: "client identifier"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			got, err := parseLeases(tt.file)
-			if diff := cmp.Diff(tt.want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
-				t.Error(diff)
-			}
-			if (err != nil) != (tt.wantErr != "") || err != nil && !strings.Contains(err.Error(), tt.wantErr) {
-				t.Errorf("error %v, want %q", err, tt.wantErr)
-			}
-		})
 	}
 }
