@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -26,14 +25,19 @@ type adding struct {
 	args    map[string]string
 	mac     net.HardwareAddr
 	request podnet.Request
-	netns   *podNetns
+	limits  podnet.Bandwidth
+	// hostName is what the DHCP server is told.
+	hostName string
+	netns    *podNetns
+	// routes are what the lease has put into the pod.
+	routes []route
 }
 
 // add attaches a pod to a network. What it did is undone when it fails.
 func (s *Server) add(ctx context.Context, c call) (json.RawMessage, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.AddTimeout)
 	defer cancel()
-	ctx, unlock, err := s.locks.lock(ctx, attachmentKey(c.containerID, c.ifname), false)
+	unlock, err := s.locks.lock(ctx, cancel, attachmentKey(c.containerID, c.ifname))
 	if err != nil {
 		return nil, err
 	}
@@ -43,10 +47,11 @@ func (s *Server) add(ctx context.Context, c call) (json.RawMessage, error) {
 		return nil, err
 	}
 	if old, ok := s.records.Get(attachmentKey(c.containerID, c.ifname)); ok {
-		if old.State == stateLive {
+		if old.State == stateLive && inPlace(old) {
 			return versioned(old.Result, conf.CNIVersion)
 		}
-		// The remains of an ADD that failed are in this one's way.
+		// The remains of an ADD that failed, or of a network namespace that
+		// went without a DEL, are in this one's way.
 		if err := s.undo(ctx, old, steps()); err != nil {
 			return nil, err
 		}
@@ -56,13 +61,21 @@ func (s *Server) add(ctx context.Context, c call) (json.RawMessage, error) {
 		return nil, err
 	}
 	defer a.netns.Close()
-	if a.attachment, err = s.open(a.attachment); err != nil {
-		return nil, err
-	}
 	if err := s.do(ctx, a); err != nil {
 		return nil, fmt.Errorf("attach pod %s/%s to network %s: %w", a.Namespace, a.Pod, a.Network, err)
 	}
 	return versioned(a.Result, conf.CNIVersion)
+}
+
+// inPlace reports whether the interface of an attachment is where it was made.
+func inPlace(a attachment) bool {
+	netns, err := openNetns(a.Netns)
+	if err != nil {
+		return false
+	}
+	defer netns.Close()
+	link, err := netns.LinkByName(a.IfName)
+	return err == nil && link.Attrs().HardwareAddr.String() == a.MAC
 }
 
 // prepare checks everything that can be checked before the first side effect.
@@ -73,12 +86,16 @@ func (s *Server) prepare(ctx context.Context, c call, conf *podnet.NetConf) (*ad
 		return nil, err
 	}
 	selections, err := podnet.ParseSelections(pod.Annotations[podnet.SelectionAnnotation], pod.Namespace)
-	if err != nil {
-		return nil, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	var request podnet.Request
+	if err == nil {
+		request, err = podnet.FindRequest(selections, conf.NADName, c.ifname)
 	}
-	request, err := podnet.FindRequest(selections, conf.NADName, c.ifname)
+	var limits podnet.Bandwidth
+	if err == nil {
+		limits, err = podnet.ParseBandwidth(pod.Annotations)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		return nil, fail(types.ErrInvalidNetworkConfig, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err))
 	}
 	mac := request.MAC
 	if mac == nil {
@@ -87,7 +104,6 @@ func (s *Server) prepare(ctx context.Context, c call, conf *podnet.NetConf) (*ad
 	a := &adding{
 		attachment: attachment{
 			State:       stateAdding,
-			Since:       time.Now().UTC(),
 			ContainerID: c.containerID,
 			IfName:      c.ifname,
 			Netns:       c.netns,
@@ -98,7 +114,7 @@ func (s *Server) prepare(ctx context.Context, c call, conf *podnet.NetConf) (*ad
 			NADKey:      request.NADKey,
 			MAC:         mac.String(),
 		},
-		conf: conf, args: c.args, mac: mac, request: request,
+		conf: conf, args: c.args, mac: mac, request: request, limits: limits, hostName: hostName(pod),
 	}
 	if _, err := clientConfig(a); err != nil {
 		return nil, fail(types.ErrInvalidNetworkConfig, err)
@@ -120,7 +136,7 @@ func (s *Server) findPod(ctx context.Context, c call) (*corev1.Pod, error) {
 	pod, err := s.cfg.Pods.GetPod(ctx, name.Namespace, name.Name)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, fail(types.ErrUnknownContainer, fmt.Errorf("CNI_ARGS: pod %s does not exist", name))
+		return nil, fail(types.ErrUnknownContainer, fmt.Errorf("CNI_ARGS: pod %s does not exist: %w", name, err))
 	case err != nil:
 		return nil, fmt.Errorf("read pod %s: %w", name, err)
 	case uid != "" && uid != pod.UID:
@@ -160,21 +176,17 @@ func (s *Server) announce(ctx context.Context, a *adding) error {
 	return s.annotate(ctx, a.attachment, entry(a.mac, nil))
 }
 
-// publish makes the record live and writes the lease's address into the pod's
-// annotation.
+// publish writes the lease's address into the pod's annotation, from which the
+// controller pins the logical port to it.
 func (s *Server) publish(ctx context.Context, a *adding) error {
 	if s.superseded(a.attachment) {
 		return errors.New("a newer sandbox of the pod has taken its place")
-	}
-	if err := s.annotate(ctx, a.attachment, entry(a.mac, a.Lease)); err != nil {
-		return err
 	}
 	var err error
 	if a.Result, err = json.Marshal(result(a)); err != nil {
 		return fmt.Errorf("CNI result: %w", err)
 	}
-	a.State = stateLive
-	return s.records.Put(a.key(), a.attachment)
+	return s.annotate(ctx, a.attachment, entry(a.mac, a.Lease))
 }
 
 func (s *Server) annotate(ctx context.Context, a attachment, e podnet.Entry) error {
@@ -212,7 +224,7 @@ func (s *Server) withdraw(ctx context.Context, a attachment) error {
 }
 
 func (s *Server) plug(ctx context.Context, a *adding) error {
-	if err := addVeth(a.netns, a.HostIfName, a.IfName, a.mac, a.conf.MTU); err != nil {
+	if err := addVeth(a.netns, a.HostIfName, hostMAC(a.ContainerID, a.IfName), a.IfName, a.mac, a.conf.MTU); err != nil {
 		return err
 	}
 	userspace, err := s.vswitch.userspace(ctx)
@@ -223,19 +235,19 @@ func (s *Server) plug(ctx context.Context, a *adding) error {
 }
 
 func (s *Server) unplug(_ context.Context, a attachment) error {
-	return deleteLink(a.HostIfName)
+	return deleteVeth(a.HostIfName, hostMAC(a.ContainerID, a.IfName))
 }
 
 func (s *Server) join(ctx context.Context, a *adding) error {
 	return s.vswitch.addPort(ctx, a.HostIfName, map[string]string{
 		"attached_mac":        a.MAC,
-		"iface-id":            podnet.PortName(a.NADKey, a.Namespace, a.Pod),
+		idIface:               podnet.PortName(a.NADKey, a.Namespace, a.Pod),
 		"iface-id-ver":        string(a.UID),
-		"sandbox":             a.ContainerID,
-		"pod-if-name":         a.IfName,
+		idSandbox:             a.ContainerID,
+		idIfName:              a.IfName,
 		"k8s.ovn.org/network": a.Network,
-		"k8s.ovn.org/nad":     a.NADKey,
-	})
+		idNAD:                 a.NADKey,
+	}, a.limits)
 }
 
 func (s *Server) part(ctx context.Context, a attachment) error {

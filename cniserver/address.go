@@ -4,9 +4,11 @@
 package cniserver
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -21,37 +23,59 @@ type route struct {
 	Gateway netip.Addr
 }
 
-// isDefault holds for a default route, and for one that covers half of all
-// addresses: two of those are a default route in disguise.
-func (r route) isDefault() bool { return r.Dest.Bits() <= 1 }
-
-var anywhere = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+// maxReach is how many addresses the static routes of a lease may lead to: an
+// eighth of all. More is a default route in disguise.
+const maxReach = 1 << 29
 
 // podRoutes are the routes of a lease that go into the pod, in the order in
-// which they can be added. A default route is among them only if the attachment
-// asks for it, since it would take the place of the pod's own.
-func podRoutes(lease *dhcp.Lease, defaultRoute bool) []route {
-	routes := []route{}
+// which they can be added. kept are the pod's routes by other interfaces. What
+// would take their place stays out: the default route, and static routes that
+// come near one, unless the attachment asks for it, and a route into what one
+// of kept leads to, a default route excepted.
+func podRoutes(lease *dhcp.Lease, defaultRoute bool, kept []netip.Prefix) []route {
+	var routes []route
+	var reach int64
 	for _, r := range lease.Routes {
 		routes = append(routes, route{r.Dst, r.Gateway})
+		reach += 1 << (r.Dst.Addr().BitLen() - r.Dst.Bits())
 	}
-	if lease.Gateway.IsValid() {
-		routes = append(routes, route{anywhere, lease.Gateway})
+	if reach > maxReach && !defaultRoute {
+		routes = nil
+	}
+	if lease.Gateway.IsValid() && defaultRoute {
+		routes = append(routes, route{netip.PrefixFrom(netip.IPv4Unspecified(), 0), lease.Gateway})
 	}
 	var out []route
 	reachable := map[netip.Addr]bool{}
 	for _, r := range routes {
-		if r.isDefault() && !defaultRoute {
+		if taken(r.Dest, kept) || !routable(r.Dest) {
 			continue
 		}
 		if gw := r.Gateway; gw.IsValid() && !lease.Addr.Contains(gw) && !reachable[gw] {
-			// A next hop outside of the subnet is on the link all the same.
+			// Only with a subnet of one address is another's address on the link.
+			onLink := netip.PrefixFrom(gw, gw.BitLen())
+			if !lease.Addr.IsSingleIP() || taken(onLink, kept) {
+				continue
+			}
 			reachable[gw] = true
-			out = append(out, route{Dest: netip.PrefixFrom(gw, gw.BitLen())})
+			out = append(out, route{Dest: onLink})
 		}
 		out = append(out, r)
 	}
 	return out
+}
+
+// taken reports whether another interface has a route to all of dest.
+func taken(dest netip.Prefix, kept []netip.Prefix) bool {
+	return slices.ContainsFunc(kept, func(k netip.Prefix) bool {
+		return k.Bits() > 0 && k.Bits() <= dest.Bits() && k.Contains(dest.Addr())
+	})
+}
+
+// routable reports whether a network can be beyond a router.
+func routable(dest netip.Prefix) bool {
+	a := dest.Addr()
+	return !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsMulticast()
 }
 
 // podMTU is the smaller of the network's MTU and the lease's, which may be 0.
@@ -81,11 +105,49 @@ func configure(pod *podNetns, ifname string, addr netip.Prefix, mtu int, routes 
 		if r.Gateway.IsValid() {
 			n.Gw, n.Scope = r.Gateway.AsSlice(), netlink.SCOPE_UNIVERSE
 		}
-		if err := pod.RouteReplace(n); err != nil {
+		// The default route is there only if it is asked for, to take the
+		// place of another.
+		set := pod.RouteAdd
+		if r.Dest.Bits() == 0 {
+			set = pod.RouteReplace
+		}
+		if err := set(n); err != nil {
 			return fmt.Errorf("route to %s by %s on %s: %w", r.Dest, r.Gateway, ifname, err)
 		}
 	}
 	return nil
+}
+
+// dumpTries is how often to list what changes meanwhile.
+const dumpTries = 5
+
+// otherRoutes are the IPv4 routes of a pod's main table that are not by ifname.
+func (p *podNetns) otherRoutes(ifname string) ([]netip.Prefix, error) {
+	link, err := p.LinkByName(ifname)
+	if err != nil {
+		return nil, fmt.Errorf("interface %s: %w", ifname, err)
+	}
+	var routes []netlink.Route
+	for range dumpTries {
+		// The kernel tells when something changed while it listed.
+		if routes, err = p.RouteList(nil, netlink.FAMILY_V4); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("routes of %s: %w", p.Path(), err)
+	}
+	var out []netip.Prefix
+	for _, r := range routes {
+		if r.LinkIndex == link.Attrs().Index || r.Dst == nil {
+			continue
+		}
+		if addr, ok := netip.AddrFromSlice(r.Dst.IP); ok {
+			bits, _ := r.Dst.Mask.Size()
+			out = append(out, netip.PrefixFrom(addr.Unmap(), bits))
+		}
+	}
+	return out, nil
 }
 
 func ipNet(p netip.Prefix) *net.IPNet {

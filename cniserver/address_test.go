@@ -19,27 +19,57 @@ func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 func addr(s string) netip.Addr     { return netip.MustParseAddr(s) }
 
 func TestPodRoutes(t *testing.T) {
+	everywhere := prefix("0.0.0.0/0")
+	lan := func(edit func(*dhcp.Lease)) dhcp.Lease {
+		l := dhcp.Lease{Addr: prefix("10.1.0.5/24"), Gateway: addr("10.1.0.1")}
+		edit(&l)
+		return l
+	}
+	static := func(dst, gateway string) dhcp.Route {
+		r := dhcp.Route{Dst: prefix(dst)}
+		if gateway != "" {
+			r.Gateway = addr(gateway)
+		}
+		return r
+	}
 	for _, test := range []struct {
 		name         string
 		lease        dhcp.Lease
 		defaultRoute bool
+		kept         []netip.Prefix
 		want         []route
 	}{
-		{"no gateway", dhcp.Lease{Addr: prefix("10.1.0.5/24")}, true, nil},
-		{"a gateway is not asked for", dhcp.Lease{Addr: prefix("10.1.0.5/24"), Gateway: addr("10.1.0.1")}, false, nil},
-		{"a gateway is asked for", dhcp.Lease{Addr: prefix("10.1.0.5/24"), Gateway: addr("10.1.0.1")}, true,
-			[]route{{anywhere, addr("10.1.0.1")}}},
+		{"no gateway", lan(func(l *dhcp.Lease) { l.Gateway = netip.Addr{} }), true, nil, nil},
+		{"a gateway is not asked for", lan(func(l *dhcp.Lease) {}), false, nil, nil},
+		{"a gateway is asked for", lan(func(l *dhcp.Lease) {}), true, []netip.Prefix{everywhere},
+			[]route{{everywhere, addr("10.1.0.1")}}},
 		{"static routes come without being asked for",
-			dhcp.Lease{Addr: prefix("10.1.0.5/24"), Gateway: addr("10.1.0.1"), Routes: []dhcp.Route{{Dst: prefix("10.9.0.0/16"), Gateway: addr("10.1.0.2")}, {Dst: prefix("10.8.0.0/24")}}}, false,
+			lan(func(l *dhcp.Lease) {
+				l.Routes = []dhcp.Route{static("10.9.0.0/16", "10.1.0.2"), static("10.8.0.0/24", "")}
+			}), false, []netip.Prefix{everywhere},
 			[]route{{prefix("10.9.0.0/16"), addr("10.1.0.2")}, {prefix("10.8.0.0/24"), netip.Addr{}}}},
 		{"a default route in disguise",
-			dhcp.Lease{Addr: prefix("10.1.0.5/24"), Routes: []dhcp.Route{{Dst: prefix("0.0.0.0/1"), Gateway: addr("10.1.0.1")}, {Dst: prefix("128.0.0.0/1"), Gateway: addr("10.1.0.1")}}}, false, nil},
-		{"a gateway outside of the subnet is on the link",
-			dhcp.Lease{Addr: prefix("10.1.0.5/32"), Gateway: addr("10.1.0.1"), Routes: []dhcp.Route{{Dst: prefix("10.9.0.0/16"), Gateway: addr("10.1.0.1")}}}, true,
-			[]route{{prefix("10.1.0.1/32"), netip.Addr{}}, {prefix("10.9.0.0/16"), addr("10.1.0.1")}, {anywhere, addr("10.1.0.1")}}},
+			lan(func(l *dhcp.Lease) {
+				l.Routes = []dhcp.Route{static("0.0.0.0/2", "10.1.0.1"), static("64.0.0.0/2", "10.1.0.1"), static("128.0.0.0/2", "10.1.0.1"), static("192.0.0.0/2", "10.1.0.1")}
+			}), false, nil, nil},
+		{"the pod's own routes stay",
+			lan(func(l *dhcp.Lease) {
+				l.Routes = []dhcp.Route{static("10.96.0.0/12", "10.1.0.1"), static("10.96.0.1/32", "10.1.0.1"), static("10.0.0.0/8", "10.1.0.1")}
+			}), true, []netip.Prefix{prefix("10.96.0.0/12"), everywhere},
+			[]route{{prefix("10.0.0.0/8"), addr("10.1.0.1")}, {everywhere, addr("10.1.0.1")}}},
+		{"what no router leads to",
+			lan(func(l *dhcp.Lease) {
+				l.Routes = []dhcp.Route{static("127.0.0.0/8", "10.1.0.1"), static("169.254.169.254/32", "10.1.0.1"), static("224.0.0.0/4", "10.1.0.1")}
+			}), false, nil, nil},
+		{"a next hop outside of the subnet", lan(func(l *dhcp.Lease) { l.Gateway = addr("172.30.0.1") }), true, nil, nil},
+		{"a next hop of an address without subnet is on the link",
+			dhcp.Lease{Addr: prefix("10.1.0.5/32"), Gateway: addr("10.1.0.1"), Routes: []dhcp.Route{static("10.9.0.0/16", "10.1.0.1")}}, true, nil,
+			[]route{{prefix("10.1.0.1/32"), netip.Addr{}}, {prefix("10.9.0.0/16"), addr("10.1.0.1")}, {everywhere, addr("10.1.0.1")}}},
+		{"but not one that the pod has a route to",
+			dhcp.Lease{Addr: prefix("10.1.0.5/32"), Gateway: addr("10.96.0.1")}, true, []netip.Prefix{prefix("10.96.0.0/12")}, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, podRoutes(&test.lease, test.defaultRoute), plainAddrs); diff != "" {
+			if diff := cmp.Diff(test.want, podRoutes(&test.lease, test.defaultRoute, test.kept), plainAddrs); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

@@ -10,11 +10,13 @@ import (
 )
 
 // del detaches a pod. It works from the record, and without one from what OVS
-// knows of the sandbox; what is gone already is no error.
+// knows of the sandbox; what is gone already is no error. An ADD that is under
+// way ends; a caller that hangs up doesn't end the DEL.
 func (s *Server) del(ctx context.Context, c call) error {
-	ctx, cancel := context.WithTimeout(ctx, delTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), delTimeout)
 	defer cancel()
-	ctx, unlock, err := s.locks.lock(ctx, attachmentKey(c.containerID, c.ifname), true)
+	s.locks.end(attachmentKey(c.containerID, c.ifname))
+	unlock, err := s.locks.lock(ctx, nil, attachmentKey(c.containerID, c.ifname))
 	if err != nil {
 		return err
 	}
@@ -30,7 +32,7 @@ func (s *Server) del(ctx context.Context, c call) error {
 		return err
 	}
 	for _, name := range names {
-		if err := deleteLink(name); err != nil {
+		if err := deleteVeth(name, hostMAC(c.containerID, c.ifname)); err != nil {
 			return err
 		}
 	}
@@ -44,7 +46,7 @@ func (s *Server) settle(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		for key, a := range s.records.All() {
-			if a.State == stateLive {
+			if a.State == stateLive || ctx.Err() != nil {
 				continue
 			}
 			if err := s.settleOne(ctx, key); err != nil && ctx.Err() == nil {
@@ -62,9 +64,9 @@ func (s *Server) settle(ctx context.Context) error {
 // settleOne undoes an attachment unless a call works on it: that one will have
 // finished it when the lock is free.
 func (s *Server) settleOne(ctx context.Context, key string) error {
-	ctx, cancel := context.WithTimeout(ctx, delTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), delTimeout)
 	defer cancel()
-	ctx, unlock, err := s.locks.lock(ctx, key, false)
+	unlock, err := s.locks.lock(ctx, nil, key)
 	if err != nil {
 		return err
 	}

@@ -4,13 +4,16 @@
 package cniserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/dhcp"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/podnet"
@@ -27,7 +30,10 @@ const (
 // ipam.provide changes both and adds options; its ipam.request adds to, or
 // replaces, what is asked for.
 func clientConfig(a *adding) (dhcp.Config, error) {
-	cfg := dhcp.Config{HardwareAddr: a.mac, HostName: a.Pod, Options: map[uint8][]byte{}}
+	cfg := dhcp.Config{HardwareAddr: a.mac, HostName: a.hostName, Options: map[uint8][]byte{}}
+	if a.Lease != nil {
+		cfg.RequestedAddr = a.Lease.Addr.Addr()
+	}
 	for i, p := range a.conf.DHCP.Provide {
 		code, err := podnet.OptionCode(p.Option)
 		if err != nil {
@@ -50,9 +56,23 @@ func clientConfig(a *adding) (dhcp.Config, error) {
 		}
 	}
 	var err error
-	cfg.Request, err = requestList(a.conf.DHCP.Request)
-	return cfg, err
+	if cfg.Request, err = requestList(a.conf.DHCP.Request); err != nil {
+		return cfg, err
+	}
+	if err := cfg.Check(); err != nil {
+		return cfg, fmt.Errorf("ipam.provide: %w", err)
+	}
+	return cfg, nil
 }
+
+// hostName is a pod's host name as kubelet makes it.
+func hostName(pod *corev1.Pod) string {
+	name := cmp.Or(pod.Spec.Hostname, pod.Name)
+	return strings.TrimRight(name[:min(len(name), maxHostName)], "-.")
+}
+
+// maxHostName is the longest host name of Linux, less one.
+const maxHostName = 63
 
 // requestList is the parameter request list of a network: nil stands for the
 // default one.
@@ -79,8 +99,8 @@ func requestList(request []podnet.RequestOption) ([]uint8, error) {
 	return append(dhcp.DefaultRequest(), codes...), nil
 }
 
-// acquire gets a lease on the pod's interface. The lease is in the record
-// before anything else is done with it.
+// acquire gets a lease on the pod's interface. What is asked for is in the
+// record before the server can grant it, and the lease before it is used.
 func (s *Server) acquire(ctx context.Context, a *adding) error {
 	cfg, err := clientConfig(a)
 	if err != nil {
@@ -92,12 +112,17 @@ func (s *Server) acquire(ctx context.Context, a *adding) error {
 	}
 	// Closing takes the kernel longer than an exchange of DHCP messages.
 	defer s.closeLink(link)
+	cfg.Selected = func(offer dhcp.Lease) error { return s.keep(a, "record offer", offer) }
 	lease, err := dhcp.Acquire(ctx, link, cfg)
 	if err != nil {
 		return fmt.Errorf("DHCP on physical network %q, VLAN %d: %w", a.conf.PhysicalNetworkName, a.conf.VLANID, err)
 	}
+	return s.keep(a, "record lease", lease)
+}
+
+func (s *Server) keep(a *adding, what string, lease dhcp.Lease) error {
 	a.Lease = &lease
-	return s.records.Put(a.key(), a.attachment)
+	return s.act(what, func() error { return s.records.Put(a.key(), a.attachment) })
 }
 
 // closeLink closes a link in the background; Run waits for it at the end.
@@ -139,8 +164,12 @@ func interfaceGone(err error) bool {
 
 // configure puts the lease to use on the pod's interface.
 func (s *Server) configure(ctx context.Context, a *adding) error {
-	err := configure(a.netns, a.IfName, a.Lease.Addr, podMTU(a.conf.MTU, a.Lease.MTU), podRoutes(a.Lease, a.request.DefaultRoute))
+	kept, err := a.netns.otherRoutes(a.IfName)
 	if err != nil {
+		return err
+	}
+	a.routes = podRoutes(a.Lease, a.request.DefaultRoute, kept)
+	if err := configure(a.netns, a.IfName, a.Lease.Addr, podMTU(a.conf.MTU, a.Lease.MTU), a.routes); err != nil {
 		return err
 	}
 	return s.vswitch.setExternalID(ctx, a.HostIfName, "ip_addresses", a.Lease.Addr.String())

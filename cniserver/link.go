@@ -13,6 +13,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/podnet"
 )
 
 // podNetns is a pod's network namespace, held open. Links in it are worked on
@@ -48,11 +50,29 @@ func (p *podNetns) hasLink(name string) (bool, error) {
 	return err == nil, err
 }
 
+// hostLinkExists reports whether the node has an interface of this name.
+func hostLinkExists(name string) (bool, error) {
+	_, err := netlink.LinkByName(name)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("interface %s: %w", name, err)
+	}
+	return true, nil
+}
+
+// hostMAC is the MAC address of the node's end of an attachment's veth pair. It
+// tells that the interface is that attachment's, whatever its name.
+func hostMAC(containerID, ifname string) net.HardwareAddr {
+	return podnet.DeriveMAC("host", containerID, ifname, "")
+}
+
 // addVeth makes a veth pair between the node and a pod and sets both ends up.
-// The pod's end has its name and address from the first moment.
-func addVeth(pod *podNetns, host, peer string, mac net.HardwareAddr, mtu int) error {
+// Both ends have their names and addresses from the first moment.
+func addVeth(pod *podNetns, host string, hostMAC net.HardwareAddr, peer string, mac net.HardwareAddr, mtu int) error {
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU = host, mtu
+	attrs.Name, attrs.MTU, attrs.HardwareAddr = host, mtu, hostMAC
 	veth := netlink.NewVeth(attrs)
 	veth.PeerName, veth.PeerHardwareAddr, veth.PeerMTU = peer, mac, uint32(mtu)
 	veth.PeerNamespace = netlink.NsFd(pod.Fd())
@@ -75,10 +95,14 @@ func addVeth(pod *podNetns, host, peer string, mac net.HardwareAddr, mtu int) er
 	return nil
 }
 
-// deleteLink deletes a host interface, and its peer with it, when it exists.
-func deleteLink(name string) error {
+// deleteVeth deletes the veth pair whose end on the node has this name and MAC
+// address. Another interface of that name is left alone.
+func deleteVeth(name string, mac net.HardwareAddr) error {
 	link, err := netlink.LinkByName(name)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return nil
+	}
+	if err == nil && link.Attrs().HardwareAddr.String() != mac.String() {
 		return nil
 	}
 	if err == nil {

@@ -15,30 +15,26 @@ type locks struct {
 }
 
 type holder struct {
-	cancel context.CancelFunc
+	cancel context.CancelFunc // nil for a call that is not to be ended
 	done   chan struct{}
 }
 
-// lock waits until no other call works on key and returns the context to work
-// with, which ends early if a call with preempt comes.
-func (l *locks) lock(ctx context.Context, key string, preempt bool) (context.Context, func(), error) {
+// lock waits until no other call works on key. cancel is what end calls to end
+// the work; nil is for work that has to be finished.
+func (l *locks) lock(ctx context.Context, cancel context.CancelFunc, key string) (unlock func(), err error) {
 	for {
 		l.mu.Lock()
 		other := l.held[key]
 		if other == nil {
-			ctx, cancel := context.WithCancel(ctx)
 			h := &holder{cancel: cancel, done: make(chan struct{})}
 			l.held[key] = h
 			l.mu.Unlock()
-			return ctx, func() { l.unlock(key, h) }, nil
+			return func() { l.unlock(key, h) }, nil
 		}
 		l.mu.Unlock()
-		if preempt {
-			other.cancel()
-		}
 		select {
 		case <-ctx.Done():
-			return nil, nil, ctx.Err()
+			return nil, ctx.Err()
 		case <-other.done:
 		}
 	}
@@ -48,6 +44,15 @@ func (l *locks) unlock(key string, h *holder) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.held, key)
-	h.cancel()
 	close(h.done)
+}
+
+// end ends the call that works on key, if there is one that can be ended,
+// without waiting for it.
+func (l *locks) end(key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h := l.held[key]; h != nil && h.cancel != nil {
+		h.cancel()
+	}
 }

@@ -12,23 +12,27 @@ import (
 func TestDelEndsAddOfTheSameAttachment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := locks{held: map[string]*holder{}}
-		add, unlockAdd, err := l.lock(t.Context(), "a", false)
+		add, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		unlockAdd, err := l.lock(add, cancel, "a")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, unlock, err := l.lock(t.Context(), "b", false); err != nil {
+		unlockOther, err := l.lock(t.Context(), nil, "b")
+		if err != nil {
 			t.Fatal(err)
-		} else {
-			unlock()
 		}
+		unlockOther()
 		inDel := false
 		go func() {
-			_, unlock, err := l.lock(t.Context(), "a", true)
+			l.end("a")
+			unlock, err := l.lock(t.Context(), nil, "a")
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			inDel = true
+			l.end("a") // a second DEL does not end the first
 			unlock()
 		}()
 		synctest.Wait()
@@ -49,18 +53,15 @@ func TestDelEndsAddOfTheSameAttachment(t *testing.T) {
 func TestWaitingForALockEndsWithTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := locks{held: map[string]*holder{}}
-		first, unlock, err := l.lock(t.Context(), "a", false)
+		unlock, err := l.lock(t.Context(), nil, "a")
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer unlock()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, _, err := l.lock(ctx, "a", false); err != context.Canceled {
+		if _, err := l.lock(ctx, cancel, "a"); err != context.Canceled {
 			t.Errorf("got error %v", err)
 		}
-		if first.Err() != nil {
-			t.Error("a call without preempt ended the one before it")
-		}
-		unlock()
 	})
 }

@@ -4,13 +4,15 @@
 package cniserver
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
-	"time"
 
-	"k8s.io/apimachinery/pkg/types"
+	"github.com/containernetworking/cni/pkg/types"
+	ktypes "k8s.io/apimachinery/pkg/types"
 
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/dhcp"
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/podnet"
 )
 
 // States of an attachment.
@@ -23,18 +25,19 @@ const (
 // attachment is the record of one interface that an ADD made or is making:
 // all that is needed to undo it. It is on disk before the first side effect.
 type attachment struct {
-	State       string    `json:"state"`
-	Since       time.Time `json:"since"`
-	ContainerID string    `json:"container_id"`
-	IfName      string    `json:"ifname"`
-	Netns       string    `json:"netns"`
-	HostIfName  string    `json:"host_ifname"`
-	Namespace   string    `json:"namespace"`
-	Pod         string    `json:"pod"`
-	UID         types.UID `json:"uid"`
-	Network     string    `json:"network"`
-	NADKey      string    `json:"nad_key"`
-	MAC         string    `json:"mac"`
+	State string `json:"state"`
+	// Sequence orders the attachments of a node by the time of their ADD.
+	Sequence    uint64     `json:"sequence"`
+	ContainerID string     `json:"container_id"`
+	IfName      string     `json:"ifname"`
+	Netns       string     `json:"netns"`
+	HostIfName  string     `json:"host_ifname"`
+	Namespace   string     `json:"namespace"`
+	Pod         string     `json:"pod"`
+	UID         ktypes.UID `json:"uid"`
+	Network     string     `json:"network"`
+	NADKey      string     `json:"nad_key"`
+	MAC         string     `json:"mac"`
 	// Lease is what the pod holds and has to give back.
 	Lease *dhcp.Lease `json:"lease,omitempty"`
 	// Result is the CNI result of the ADD, in the newest version of CNI.
@@ -50,7 +53,8 @@ func attachmentKey(containerID, ifname string) string { return containerID + ":"
 // made later: a newer sandbox of the same pod, or a newer pod of the same name.
 // What the two share, the lease above all, is then a's.
 func (a attachment) supersedes(old attachment) bool {
-	return a.key() != old.key() && a.Network == old.Network && a.MAC == old.MAC && a.Since.After(old.Since)
+	return a.Sequence > old.Sequence && a.Namespace == old.Namespace && a.Pod == old.Pod && a.NADKey == old.NADKey &&
+		a.Network == old.Network && a.MAC == old.MAC
 }
 
 // superseded reports whether a newer attachment has taken a's place.
@@ -65,17 +69,48 @@ func (s *Server) superseded(a attachment) bool {
 
 // open makes the record of an ADD and picks the name of its host interface:
 // as much of the container's id as fits before an index that makes it unique.
-func (s *Server) open(a attachment) (attachment, error) {
-	s.naming.Lock()
-	defer s.naming.Unlock()
+// From an older attachment of the same DHCP client it takes over the lease, and
+// an older ADD, which has lost its purpose, ends.
+func (s *Server) open(_ context.Context, a *adding) error {
+	s.opening.Lock()
+	defer s.opening.Unlock()
 	taken := map[string]bool{}
-	for _, other := range s.records.All() {
+	all := s.records.All()
+	for _, other := range all {
+		if other.ContainerID == a.ContainerID && other.NADKey == a.NADKey && other.key() != a.key() {
+			return fail(types.ErrInvalidEnvironmentVariables, fmt.Errorf("CNI_IFNAME %q: the pod has attachment %s as %q already; to have it twice, select it twice in annotation %s",
+				a.IfName, a.NADKey, other.IfName, podnet.SelectionAnnotation))
+		}
 		taken[other.HostIfName] = true
+		a.Sequence = max(a.Sequence, other.Sequence+1)
 	}
-	for index := 0; a.HostIfName == "" || taken[a.HostIfName]; index++ {
+	var newest uint64
+	for key, other := range all {
+		if !a.supersedes(other) {
+			continue
+		}
+		if other.State == stateAdding {
+			s.locks.end(key)
+		}
+		if other.Lease != nil && other.Sequence >= newest {
+			newest, a.Lease = other.Sequence, other.Lease
+		}
+	}
+	for index, free := 0, false; !free; index++ {
 		a.HostIfName = hostIfName(a.ContainerID, index)
+		exists, err := hostLinkExists(a.HostIfName)
+		if err != nil {
+			return err
+		}
+		free = !exists && !taken[a.HostIfName]
 	}
-	return a, s.records.Put(a.key(), a)
+	return s.records.Put(a.key(), a.attachment)
+}
+
+// close makes the record that of an ADD that succeeded.
+func (s *Server) close(_ context.Context, a *adding) error {
+	a.State = stateLive
+	return s.records.Put(a.key(), a.attachment)
 }
 
 const maxIfName = 15

@@ -57,7 +57,7 @@ func result(a *adding) *types100.Result {
 	for _, server := range a.Lease.DNS {
 		r.DNS.Nameservers = append(r.DNS.Nameservers, server.String())
 	}
-	for _, route := range podRoutes(a.Lease, a.request.DefaultRoute) {
+	for _, route := range a.routes {
 		n := &cni.Route{Dst: *ipNet(route.Dest)}
 		if route.Gateway.IsValid() {
 			n.GW = route.Gateway.AsSlice()

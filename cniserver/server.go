@@ -23,6 +23,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	ktypes "k8s.io/apimachinery/pkg/types"
 
@@ -91,16 +92,17 @@ func (c Config) check() error {
 
 // Server answers the CNI shim's calls.
 type Server struct {
-	cfg     Config
-	log     *slog.Logger
-	records *store.Store[attachment]
-	vswitch *vswitch
-	locks   locks
-	naming  sync.Mutex     // held while a host interface's name is picked
-	closing sync.WaitGroup // links being closed
+	cfg       Config
+	log       *slog.Logger
+	stateLock *os.File
+	records   *store.Store[attachment]
+	vswitch   *vswitch
+	locks     locks
+	opening   sync.Mutex     // held while an attachment's record is made
+	closing   sync.WaitGroup // links being closed
 }
 
-// New reads the node's records. It has no side effect but to make StateDir.
+// New reads the node's records. It makes StateDir and locks it until Run ends.
 func New(cfg Config) (*Server, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -109,17 +111,38 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	records, err := store.Open[attachment](filepath.Join(cfg.StateDir, "attachments"), cfg.Log)
+	lock, err := lockStateDir(cfg.StateDir)
 	if err != nil {
 		return nil, err
 	}
-	return &Server{cfg: cfg, log: cfg.Log, records: records, vswitch: vs, locks: locks{held: map[string]*holder{}}}, nil
+	records, err := store.Open[attachment](filepath.Join(cfg.StateDir, "attachments"), cfg.Log)
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return &Server{cfg: cfg, log: cfg.Log, stateLock: lock, records: records, vswitch: vs, locks: locks{held: map[string]*holder{}}}, nil
+}
+
+// lockStateDir makes this process the only one that uses the records, until it
+// closes the file.
+func lockStateDir(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("state directory %s: another daemon uses it: %w", dir, err), f.Close())
+	}
+	return f, nil
 }
 
 // Run serves until ctx ends, then gives the calls that are under way some time
 // to finish, and after that ends and undoes them. It returns when everything
 // that it started has ended.
 func (s *Server) Run(ctx context.Context) error {
+	defer s.stateLock.Close()
 	listener, err := listen(s.cfg.Socket)
 	if err != nil {
 		return err
@@ -170,8 +193,13 @@ func listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("CNI socket directory: %w", err)
 	}
-	if err := os.Chmod(dir, 0o700); err != nil {
+	// Who can write there could put another socket in its place.
+	info, err := os.Stat(dir)
+	if err != nil {
 		return nil, fmt.Errorf("CNI socket directory: %w", err)
+	}
+	if mode := info.Mode(); mode.Perm()&0o022 != 0 {
+		return nil, fmt.Errorf("CNI socket directory %s: others than root can write there (mode %v)", dir, mode)
 	}
 	if conn, err := net.Dial("unix", path); err == nil {
 		return nil, errors.Join(fmt.Errorf("CNI socket %s: another daemon listens there", path), conn.Close())
@@ -203,6 +231,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) (json.RawMessage, error) {
+	if r.Method == http.MethodPost && r.URL.Path == "/metrics" {
+		return nil, nil // OVN-Kubernetes' shim tells how long its calls took
+	}
 	if r.Method != http.MethodPost || r.URL.Path != "/" {
 		return nil, fail(types.ErrDecodingFailure, fmt.Errorf("%s %s is not a CNI call: want POST /", r.Method, r.URL.Path))
 	}
@@ -227,6 +258,12 @@ func (s *Server) serve(ctx context.Context, c call) (json.RawMessage, error) {
 		return s.add(ctx, c)
 	case "DEL":
 		return nil, s.del(ctx, c)
+	case "CHECK":
+		return nil, s.check(ctx, c)
+	case "GC":
+		return nil, s.collect(ctx, c)
+	case "STATUS":
+		return nil, s.status(ctx, c)
 	default:
 		return nil, fail(types.ErrInvalidEnvironmentVariables, fmt.Errorf("CNI_COMMAND %q is not served", c.command))
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // step is one thing that an ADD does and how it is undone. An undo works from
@@ -18,10 +19,11 @@ type step struct {
 	undo func(*Server, context.Context, attachment) error
 }
 
-// steps are what an ADD does after its record is on disk, in order. A DEL, and
-// an ADD that fails, undo them in reverse.
+// steps are what an ADD does, in order. A DEL, and an ADD that fails, undo them
+// in reverse; the record that the first step writes goes when all is undone.
 func steps() []step {
 	return []step{
+		{"open record", (*Server).open, nil},
 		{"announce MAC", (*Server).announce, (*Server).withdraw},
 		{"plug", (*Server).plug, (*Server).unplug},
 		{"join OVS", (*Server).join, (*Server).part},
@@ -29,13 +31,16 @@ func steps() []step {
 		{"acquire lease", (*Server).acquire, (*Server).release},
 		{"configure", (*Server).configure, nil},
 		{"publish address", (*Server).publish, nil},
+		{"close record", (*Server).close, nil},
 	}
 }
 
 // do takes all steps. When one fails it undoes that one and all before it.
 func (s *Server) do(ctx context.Context, a *adding) error {
 	for i, step := range steps() {
-		err := step.do(s, ctx, a)
+		started := time.Now()
+		err := s.act("do "+step.name, func() error { return step.do(s, ctx, a) })
+		s.log.Debug("step of an ADD", "step", step.name, "took", time.Since(started), "sandbox", a.ContainerID, "ifname", a.IfName)
 		if err == nil {
 			continue
 		}
@@ -50,24 +55,35 @@ func (s *Server) do(ctx context.Context, a *adding) error {
 	return nil
 }
 
-// undo undoes steps in reverse, all that it can. The record goes last, and only
-// when nothing is left of the attachment.
+// undo undoes steps in reverse, up to one that fails: what it needs, as the
+// RELEASE needs the interface, stays for the next try. The record goes last.
 func (s *Server) undo(ctx context.Context, a attachment, done []step) error {
 	a.State = stateLeaving
-	if err := s.records.Put(a.key(), a); err != nil {
-		return err
+	marked := s.act("undo: mark record", func() error { return s.records.Put(a.key(), a) })
+	if marked != nil {
+		// Say, a full disk: all the more reason to go on.
+		s.log.Warn("attachment can't be marked as leaving", "sandbox", a.ContainerID, "ifname", a.IfName, "err", marked)
 	}
-	var errs error
 	for i := len(done) - 1; i >= 0; i-- {
-		if done[i].undo == nil {
+		step := done[i]
+		if step.undo == nil {
 			continue
 		}
-		if err := done[i].undo(s, ctx, a); err != nil {
-			errs = errors.Join(errs, fmt.Errorf("undo %q: %w", done[i].name, err))
+		if err := s.act("undo "+step.name, func() error { return step.undo(s, ctx, a) }); err != nil {
+			return fmt.Errorf("undo %q: %w", step.name, err)
 		}
 	}
-	if errs != nil {
-		return errs
+	return s.act("undo: delete record", func() error { return s.records.Delete(a.key()) })
+}
+
+// act does one thing that has an effect outside of the process. It is where
+// tests make things fail.
+func (s *Server) act(what string, do func() error) error {
+	if err := fault("before " + what); err != nil {
+		return err
 	}
-	return s.records.Delete(a.key())
+	if err := do(); err != nil {
+		return err
+	}
+	return fault("after " + what)
 }

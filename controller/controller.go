@@ -62,14 +62,37 @@ type Source interface {
 type Config struct {
 	Source Source
 	// NB is the endpoint of OVN's northbound database: "unix:/path",
-	// "tcp:host:port", or a comma list of such.
+	// "tcp:host:port", "ssl:host:port", or a comma list of such, of which the
+	// leader of the cluster is used.
 	NB string
+	// PrivateKey, Certificate and CACert are PEM files, all three needed for an
+	// ssl endpoint. They are read anew for each session with the database, so
+	// renewed ones are used from the next session on.
+	PrivateKey, Certificate, CACert string
 	// PluginType is the CNI plugin whose NADs are served, DefaultPluginType if
 	// empty. With any other, the external_ids by which OVN-Kubernetes knows its
 	// networks have a prefix of our own, or it would remove the rows.
 	PluginType string
-	Log        *slog.Logger
+	// Zone is the zone whose northbound database NB is, where each zone of
+	// nodes has one: only the pods on its nodes get ports. Without zones it is
+	// empty.
+	Zone string
+	// Leader names this process where several take turns, and neither another
+	// nor a former run of it. Run is called when it has been elected, and
+	// writes nothing once another one's Run has begun: each transaction depends
+	// on a row that names the leader. Empty where there is one process only.
+	Leader string
+	// Elected asks those who hold the election whether Leader leads at this
+	// moment; what the process knew before is not enough, since it may have
+	// been asleep. It is called before the first transaction. It goes with
+	// Leader.
+	Elected func(ctx context.Context) (bool, error)
+	Log     *slog.Logger
 }
+
+// ErrSuperseded is the error of Run when another process leads. The election
+// may not have told yet.
+var ErrSuperseded = nbdb.ErrSuperseded
 
 // Controller makes rows of a Source's objects.
 type Controller struct {
@@ -79,15 +102,24 @@ type Controller struct {
 	loop    *loop
 }
 
-// New checks cfg. Nothing is read or dialled before Run.
+// New checks cfg, its files included. The source is not read and nothing is
+// dialled before Run.
 func New(cfg Config) (*Controller, error) {
 	if cfg.Source == nil || cfg.Log == nil {
 		return nil, errors.New("controller: Source and Log must be set")
 	}
-	if cfg.PluginType == "" {
-		cfg.PluginType = DefaultPluginType
+	if (cfg.Leader == "") != (cfg.Elected == nil) {
+		return nil, errors.New("controller: Leader and Elected go together")
 	}
-	nb, err := nbdb.New(nbdb.Config{Endpoint: cfg.NB, Log: cfg.Log})
+	cfg.PluginType = cmp.Or(cfg.PluginType, DefaultPluginType)
+	nb, err := nbdb.New(nbdb.Config{
+		Endpoint:    cfg.NB,
+		PrivateKey:  cfg.PrivateKey,
+		Certificate: cfg.Certificate,
+		CACert:      cfg.CACert,
+		Fence:       cfg.fence(),
+		Log:         cfg.Log,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("controller: %w", err)
 	}
@@ -95,8 +127,17 @@ func New(cfg Config) (*Controller, error) {
 	return &Controller{cfg.Source, nb, p, newLoop(cfg, p)}, nil
 }
 
-// Run keeps the rows in step until ctx ends or the source fails, and returns
-// the reason. It is called once.
+// fence is one for each kind of controller that can share a database.
+func (cfg Config) fence() *nbdb.Fence {
+	if cfg.Leader == "" {
+		return nil
+	}
+	return &nbdb.Fence{Name: cfg.PluginType + ":" + cfg.Zone, Leader: cfg.Leader, Elected: cfg.Elected}
+}
+
+// Run keeps the rows in step until ctx ends, the source fails, or another
+// process leads, and returns the reason; ErrSuperseded in the last case. It is
+// called once.
 func (c *Controller) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {

@@ -8,19 +8,23 @@ package controller
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/nbdb"
 )
@@ -29,13 +33,13 @@ import (
 // objects of the controllers that run on it.
 type lab struct {
 	*memory
-	t    *testing.T
+	t    testing.TB
 	dir  string
 	kill func() // ends the database server
 	poke chan struct{}
 }
 
-func newLab(t *testing.T) *lab {
+func newLab(t testing.TB) *lab {
 	dir, err := os.MkdirTemp("", "nb") // a short path: sockets have 107 bytes
 	if err != nil {
 		t.Fatal(err)
@@ -93,25 +97,65 @@ func (l *lab) nbctl(args ...string) string {
 	return l.command("ovn-nbctl", append([]string{"--db=" + l.endpoint(), "--timeout=10"}, args...)...)
 }
 
-// transactions is how many the database has made.
-func (l *lab) transactions() int {
+// log is what each transaction of the database has written, as the server has
+// it on disk: rows by table and UUID.
+func (l *lab) log() []map[string]map[string]json.RawMessage {
 	l.t.Helper()
-	return strings.Count(l.command("ovsdb-tool", "show-log", filepath.Join(l.dir, "nb.db")), "record ")
+	data, err := os.ReadFile(filepath.Join(l.dir, "nb.db"))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	var out []map[string]map[string]json.RawMessage
+	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+	for i := 3; i < len(lines); i += 2 { // each after a header, and the first is the schema
+		line := lines[i]
+		record := map[string]json.RawMessage{}
+		if err := json.Unmarshal([]byte(line), &record); err != nil {
+			l.t.Fatal(err)
+		}
+		tables := map[string]map[string]json.RawMessage{}
+		for table, rows := range record {
+			if table[0] == '_' {
+				continue // when and why
+			}
+			byUUID := map[string]json.RawMessage{}
+			if err := json.Unmarshal(rows, &byUUID); err != nil {
+				l.t.Fatal(err)
+			}
+			tables[table] = byUUID
+		}
+		out = append(out, tables)
+	}
+	return out
 }
+
+// transactions is how many the database has made.
+func (l *lab) transactions() int { return len(l.log()) }
 
 // background runs f until the end of the test, or until stop is called.
 func (l *lab) background(f func(ctx context.Context) error) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := f(ctx); !errors.Is(err, context.Canceled) {
+	var done <-chan error
+	l.t.Cleanup(func() {
+		if err := <-done; !errors.Is(err, context.Canceled) {
 			l.t.Errorf("ended: %v", err)
 		}
-	}()
-	stop = func() { cancel(); <-done }
-	l.t.Cleanup(stop)
+	})
+	stop, done = l.start(f) // whose cleanup comes before
 	return stop
+}
+
+// start runs f until the end of the test, or until stop is called; done has its
+// error in the end.
+func (l *lab) start(f func(ctx context.Context) error) (stop func(), done <-chan error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended, err := make(chan struct{}), make(chan error, 1)
+	go func() {
+		defer close(ended)
+		err <- f(ctx)
+	}()
+	stop = func() { cancel(); <-ended }
+	l.t.Cleanup(stop)
+	return stop, err
 }
 
 // observe pokes at every change of our rows.
@@ -146,11 +190,22 @@ func (l *lab) Report(ctx context.Context, kind, namespace, name string, problems
 // control runs a controller.
 func (l *lab) control() (stop func()) {
 	l.t.Helper()
-	c, err := New(Config{Source: l, NB: l.endpoint(), Log: slog.New(slog.DiscardHandler)})
+	return l.background(l.controller(l, "").Run)
+}
+
+// controller is one of several where leader is not empty, which says that it
+// has been elected.
+func (l *lab) controller(source Source, leader string) *Controller {
+	l.t.Helper()
+	cfg := Config{Source: source, NB: l.endpoint(), Leader: leader, Log: slog.New(slog.DiscardHandler)}
+	if leader != "" {
+		cfg.Elected = func(context.Context) (bool, error) { return true, nil }
+	}
+	c, err := New(cfg)
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	return l.background(c.Run)
+	return c
 }
 
 // await waits until got returns want.
@@ -234,52 +289,94 @@ func TestPodsToRows(t *testing.T) {
 	l.await("everything", "", func() string { return l.nbctl("show") })
 }
 
+// namedNAD is NAD ns/n of network name.
+func namedNAD(n, name string) string {
+	return strings.NewReplacer("name: net", "name: "+n, "ns/net", "ns/"+n, `"net"`, `"`+name+`"`).Replace(netNAD)
+}
+
 func TestRestartRepairsExactly(t *testing.T) {
+	const pods = 1000
 	l := newLab(t)
 	l.nbctl("ls-add", "theirs", "--", "lsp-add", "theirs", "theirs-port", "--", "set", "Logical_Switch", "theirs",
 		"external_ids:k8s.ovn.org/network=net", "external_ids:k8s.ovn.org/role=secondary")
 	l.set(t, netNAD)
-	want := []string{localnetPort, "theirs-port,,"}
-	for i := range 20 {
-		mac := fmt.Sprintf("0a:00:00:00:00:%02d", i)
-		l.set(t, podYAML(fmt.Sprintf("p%02d", i), mac, "192.0.2.1/24"))
-		want = append(want, portLine(fmt.Sprintf("p%02d", i), mac+" 192.0.2.1"))
+	l.set(t, namedNAD("n1", "a-b")+"\n---\n"+namedNAD("n2", "a.b"))
+	want := []string{localnetPort, "a.b_ovn_localnet_port,unknown,", "theirs-port,,"}
+	for i := range pods {
+		name, mac := fmt.Sprintf("p%03d", i), fmt.Sprintf("0a:00:00:00:%02x:%02x", i>>8, i&0xff)
+		l.set(t, podYAML(name, mac, "192.0.2.1/24"))
+		want = append(want, portLine(name, mac+" 192.0.2.1"))
 	}
 	stop := l.control()
 	l.awaitPorts(want...)
+	collision := "NetworkAttachmentDefinition ns/n2: NameCollision: " +
+		`network "a.b" would have the same switch as network "a-b" of NetworkAttachmentDefinition ns/n1` + "\n"
+	l.await("problems", collision, l.reported)
+	ours := l.dump()
+	l.nbctl("lsp-add", "net_ovn_localnet_switch", "theirs-on-ours")
+	want = append(want, "theirs-on-ours,,")
 	before, transactions := l.dump(), l.transactions()
 	stop()
 
 	// A pod that comes after the restart shows that the first pass is over.
 	stop = l.control()
-	l.set(t, podYAML("after", mac1[:15]+"ff", ""))
-	l.awaitPorts(append(want, portLine("after", mac1[:15]+"ff"))...)
+	l.set(t, podYAML("after", "0a:00:00:00:ff:ff", ""))
+	l.awaitPorts(append(want, portLine("after", "0a:00:00:00:ff:ff"))...)
 	l.remove(kindPod, "ns/after")
 	l.awaitPorts(want...)
 	if got := l.transactions() - transactions; got != 2 {
 		t.Errorf("a restart, a pod and its removal took %d transactions, want 2", got)
 	}
-	tamper := func() {
-		l.nbctl("set", "Logical_Switch_Port", "ns.net_ns_p00", "addresses=unknown", "--",
-			"clear", "Logical_Switch_Port", "ns.net_ns_p01", "port_security", "--",
-			"lsp-del", "ns.net_ns_p02", "--",
-			"set", "Logical_Switch_Port", "ns.net_ns_p03", "options:requested-chassis=x", "--",
-			"remove", "Logical_Switch_Port", "ns.net_ns_p04", "external_ids", "ovn-dhcp-ipam/owner", "--",
-			"set", "Logical_Switch_Port", "ns.net_ns_p05", "name=x", "--",
-			"set", "Logical_Switch_Port", "net_ovn_localnet_port", "tag_request=5")
-	}
 	stop()
+
+	tampered := []string{"net_ovn_localnet_switch", "net_ovn_localnet_port"} // the switch loses a port
+	for i := range 9 {
+		tampered = append(tampered, fmt.Sprintf("ns.net_ns_p%03d", 100*i))
+	}
+	var uuids []string
+	for _, line := range strings.Split(l.columns("Logical_Switch", "name,_uuid")+"\n"+l.columns("Logical_Switch_Port", "name,_uuid"), "\n") {
+		if name, uuid, _ := strings.Cut(line, ","); slices.Contains(tampered, name) {
+			uuids = append(uuids, uuid)
+		}
+	}
+	slices.Sort(uuids)
+	tamper := func() {
+		l.nbctl("--id=@dhcp", "create", "DHCP_Options", "cidr=192.0.2.0/24", "--",
+			"set", "Logical_Switch_Port", "net_ovn_localnet_port", "tag_request=5", "--",
+			"set", "Logical_Switch_Port", "ns.net_ns_p000", "addresses=unknown", "--",
+			"clear", "Logical_Switch_Port", "ns.net_ns_p100", "port_security", "--",
+			"set", "Logical_Switch_Port", "ns.net_ns_p200", "options:requested-chassis=x", "--",
+			"set", "Logical_Switch_Port", "ns.net_ns_p300", "external_ids:k8s.ovn.org/nad=x", "--",
+			"remove", "Logical_Switch_Port", "ns.net_ns_p400", "external_ids", "ovn-dhcp-ipam/owner", "--",
+			"set", "Logical_Switch_Port", "ns.net_ns_p500", "type=router", "--",
+			"lsp-del", "ns.net_ns_p600", "--",
+			"set", "Logical_Switch_Port", "ns.net_ns_p700", "name=x", "--",
+			"set", "Logical_Switch_Port", "ns.net_ns_p800", "dhcpv4_options=@dhcp")
+	}
 	tamper()
 	transactions = l.transactions()
 	stop = l.control()
 	l.await("content after a restart", before, l.dump)
-	if got := l.transactions() - transactions; got != 2 {
-		t.Errorf("repair took %d transactions, want 2: network and ports", got)
+	repair := l.log()[transactions:]
+	if len(repair) != 2 {
+		t.Errorf("repair took %d transactions, want 2: networks and ports", len(repair))
+	}
+	written := map[string]bool{}
+	for _, tables := range repair {
+		for _, rows := range tables {
+			for uuid := range rows {
+				written[uuid] = true
+			}
+		}
+	}
+	if d := cmp.Diff(uuids, slices.Sorted(maps.Keys(written))); d != "" {
+		t.Errorf("rows written by the repair (-want +got):\n%s", d)
 	}
 	tamper()
 	l.await("content after repair at work", before, l.dump)
-	l.nbctl("ls-del", "net_ovn_localnet_switch")
-	l.await("content after the switch was deleted", before, l.dump)
+	l.nbctl("lsp-del", "theirs-on-ours", "--", "ls-del", "net_ovn_localnet_switch")
+	l.await("content after the switch was deleted", ours, l.dump)
+	l.await("problems", collision, l.reported)
 	stop()
 }
 
@@ -342,4 +439,97 @@ func TestDatabaseRestart(t *testing.T) {
 	l.command("ovsdb-tool", "create", db, "../models/nb/ovn-nb.ovsschema")
 	l.serve()
 	l.await("content", before, l.dump)
+}
+
+// sleeper is a source that holds up its controller while it is asleep.
+type sleeper struct {
+	*memory
+	asleep chan struct{} // tells that the controller is held up
+	awake  chan struct{} // closed to let it go on
+}
+
+func (s *sleeper) Pod(namespace, name string) *corev1.Pod {
+	if name == "late" {
+		close(s.asleep)
+		<-s.awake
+	}
+	return s.memory.Pod(namespace, name)
+}
+
+func TestSupersededControllerWritesNothing(t *testing.T) {
+	l := newLab(t)
+	former := &sleeper{newMemory(), make(chan struct{}), make(chan struct{})}
+	for _, m := range []*memory{former.memory, l.memory} {
+		m.set(t, netNAD)
+		m.set(t, podYAML("p1", mac1, ""))
+	}
+	_, ended := l.start(l.controller(former, "former").Run)
+	l.awaitPorts(localnetPort, portLine("p1", mac1))
+
+	// It falls asleep with changes in hand, and wakes when another leads.
+	former.set(t, podYAML("p1", mac1, "192.0.2.66/24"))
+	l.awaitPorts(localnetPort, portLine("p1", mac1+" 192.0.2.66"))
+	former.set(t, podYAML("late", "0a:00:00:00:00:02", ""))
+	<-former.asleep
+	wake := sync.OnceFunc(func() { close(former.awake) })
+	t.Cleanup(wake)
+	l.set(t, podYAML("p1", mac1, "192.0.2.1/24"))
+	stop, done := l.start(l.controller(l, "next").Run)
+	l.awaitPorts(localnetPort, portLine("p1", mac1+" 192.0.2.1"))
+	before, transactions := l.dump(), l.transactions()
+	wake()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, ErrSuperseded) {
+			t.Errorf("the former leader has ended with %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the former leader goes on")
+	}
+	if d := cmp.Diff(before, l.dump()); d != "" {
+		t.Errorf("content (-before +after the former leader has woken):\n%s", d)
+	}
+	if got := l.transactions() - transactions; got != 0 {
+		t.Errorf("the former leader has made %d transactions", got)
+	}
+
+	// The next one goes on, and who comes after it writes nothing but the fence.
+	l.set(t, podYAML("p2", "0a:00:00:00:00:02", ""))
+	l.awaitPorts(localnetPort, portLine("p1", mac1+" 192.0.2.1"), portLine("p2", "0a:00:00:00:00:02"))
+	stop()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("the next leader has ended with %v", err)
+	}
+	transactions = l.transactions()
+	l.background(l.controller(l, "last").Run)
+	l.set(t, podYAML("p3", "0a:00:00:00:00:03", "")) // shows that the first pass is over
+	l.await("port", "0a:00:00:00:00:03", func() string {
+		return l.nbctl("--bare", "--columns=addresses", "find", "Logical_Switch_Port", "name=ns.net_ns_p3")
+	})
+	log := l.log()[transactions:]
+	if len(log) != 2 || len(log[0]) != 1 || len(log[0]["Address_Set"]) != 1 {
+		t.Errorf("transactions of a new leader, and for a pod:\n%s", log)
+	}
+}
+
+// One pod's address changes; the time is until the row's change is seen.
+func BenchmarkChange(b *testing.B) {
+	for _, pods := range []int{1000, 5000} {
+		b.Run(fmt.Sprintf("%d ports", pods), func(b *testing.B) {
+			l := newLab(b)
+			l.set(b, netNAD)
+			for i := range pods {
+				l.set(b, podYAML(fmt.Sprintf("p%d", i), fmt.Sprintf("0a:00:00:00:%02x:%02x", i>>8, i&0xff), ""))
+			}
+			l.control()
+			l.await("ports", fmt.Sprint(pods+1), func() string { return fmt.Sprint(strings.Count(l.ports(), "\n") + 1) })
+			for len(l.poke) > 0 {
+				<-l.poke
+			}
+			for i := 0; b.Loop(); i++ {
+				l.set(b, podYAML("p7", "0a:00:00:00:00:07", fmt.Sprintf("192.0.%d.%d/16", i/250%250, i%250+1)))
+				<-l.poke
+			}
+		})
+	}
 }

@@ -64,6 +64,12 @@ func (in *inputs) desiredPort(k key) outcome {
 	if p == nil || !p.active {
 		return outcome{}
 	}
+	switch in.placeOf(p) {
+	case unknown:
+		return outcome{keep: true}
+	case elsewhere:
+		return outcome{}
+	}
 	if p.entries == nil {
 		return outcome{keep: true}
 	}
@@ -112,7 +118,7 @@ func (in *inputs) portRows(k key, p *pod, e entry, network string) nbdb.Rows {
 		PortSecurity: []string{address},
 		Options: map[string]string{
 			"iface-id-ver":      p.uid,
-			"requested-chassis": cmp.Or(in.chassis[p.node], p.node),
+			"requested-chassis": in.chassis(p.node),
 		},
 		ExternalIDs: map[string]string{
 			"namespace":             k.namespace,
@@ -168,7 +174,7 @@ func (in *inputs) networkOf(k key) string {
 // b, which is wanted: who has it keeps it, else the older pod gets it, else the
 // one whose namespace and name come first.
 func (in *inputs) precedes(a, b key, mac string) bool {
-	if aHas, bHas := in.rows[a].mac == mac, in.rows[b].mac == mac; aHas != bHas {
+	if aHas, bHas := in.hasMAC(a, mac), in.hasMAC(b, mac); aHas != bHas {
 		return aHas
 	}
 	pa, pb := in.pods[a.podName()], in.pods[b.podName()]
@@ -176,4 +182,19 @@ func (in *inputs) precedes(a, b key, mac string) bool {
 		return false
 	}
 	return cmp.Or(pa.created.Compare(pb.created), a.compare(b)) < 0
+}
+
+// hasMAC reports whether a port has a MAC address already. The ports of other
+// zones can't be seen; an address in the pod's annotation shows that there is
+// one.
+func (in *inputs) hasMAC(k key, mac string) bool {
+	if in.rows[k].mac == mac {
+		return true
+	}
+	p := in.pods[k.podName()]
+	if p == nil || !p.active || in.placeOf(p) == here {
+		return false
+	}
+	e := p.entries[k]
+	return e.mac == mac && len(e.addrs) > 0
 }

@@ -21,8 +21,8 @@ import (
 var update = flag.Bool("update", false, "write the golden files anew")
 
 // load makes inputs of the objects of a source.
-func load(m *memory, pluginType string) *inputs {
-	in := newInputs(pluginType)
+func load(m *memory, pluginType, zone string) *inputs {
+	in := newInputs(pluginType, zone)
 	for o, u := range m.objects {
 		switch o.kind {
 		case kindPod:
@@ -30,7 +30,7 @@ func load(m *memory, pluginType string) *inputs {
 		case kindNAD:
 			in.setNAD(o.namespace+"/"+o.name, parseNAD(u, pluginType))
 		case kindNode:
-			in.setChassis(o.name, m.Node(o.name).Annotations[nodeChassisAnnotation])
+			in.setNode(o.name, parseNode(m.Node(o.name)))
 		}
 	}
 	in.rule()
@@ -45,6 +45,9 @@ func dump(in *inputs) string {
 		lines = append(lines, fmt.Sprintf("%s: %s: %s\n", p.object, p.reason, p.message))
 	}
 	for name, p := range in.pods {
+		if in.placeOf(p) != here {
+			continue
+		}
 		for _, p := range p.problems(podObject(name)) {
 			lines = append(lines, fmt.Sprintf("%s: %s: %s\n", p.object, p.reason, p.message))
 		}
@@ -88,7 +91,7 @@ func TestDesired(t *testing.T) {
 			}
 			m := newMemory()
 			m.set(t, s["objects"])
-			got := dump(load(m, pluginType))
+			got := dump(load(m, pluginType, strings.TrimSpace(s["zone"])))
 			if *update {
 				head, _, _ := strings.Cut(string(data), "== want ==\n")
 				if err := os.WriteFile(file, []byte(head+"== want ==\n"+got), 0o644); err != nil {
@@ -111,7 +114,7 @@ func TestDesiredInAnyOrder(t *testing.T) {
 	for range 20 { // map order
 		m := newMemory()
 		m.set(t, s["objects"])
-		if d := cmp.Diff(s["want"], dump(load(m, DefaultPluginType))); d != "" {
+		if d := cmp.Diff(s["want"], dump(load(m, DefaultPluginType, ""))); d != "" {
 			t.Fatalf("desired (-want +got):\n%s", d)
 		}
 	}
@@ -127,7 +130,7 @@ func TestKey(t *testing.T) {
 			t.Errorf("parseKey(%q) = %+v, %v", k, got, ok)
 		}
 	}
-	for _, owner := range []string{"", "network/", "port/", "port/a/b/c", "port/a/b/0/c/d", "port/a/b/01/c/d", "port/a/b/x/c/d", "port/a/b/1/2/c/d", "port//b/c/d", "set/x/y/z/a"} {
+	for _, owner := range []string{"", "network/", "port/", "port/a/b/c", "port/a/b/0/c/d", "port/a/b/01/c/d", "port/a/b/x/c/d", "port/a/b/1/2/c/d", "port//b/c/d", "set/x/y/z/a", "fence"} {
 		if got, ok := parseKey(owner); ok {
 			t.Errorf("parseKey(%q) = %+v, want none", owner, got)
 		}
@@ -145,7 +148,7 @@ func FuzzAnnotation(f *testing.F) {
 	m.set(f, netNAD)
 	m.set(f, podYAML("steady", "0a:00:00:00:00:01", "192.0.2.1/24"))
 	f.Fuzz(func(t *testing.T, annotation string) {
-		in := load(m, DefaultPluginType)
+		in := load(m, DefaultPluginType, "")
 		p := m.Pod("ns", "steady")
 		p.Name, p.UID = "zz", "uid-zz"
 		p.Annotations = maps.Clone(p.Annotations)

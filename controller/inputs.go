@@ -15,14 +15,15 @@ import (
 // for concurrent use.
 type inputs struct {
 	idPrefix string // of the external_ids that name a network and its role
+	zone     string // ours, "" without zones
 
 	nads       map[string]*nad // by namespace/name
 	nadsStale  bool            // nads changed since the rulings
 	rulings    *rulings
-	pods       map[string]*pod   // by namespace/name
-	chassis    map[string]string // by node, where it is not the node's name
-	rows       map[key]held      // what the database holds, as last seen
-	byMAC      index[key]        // ports, wanted or held
+	pods       map[string]*pod // by namespace/name, of all zones
+	nodes      map[string]*node
+	rows       map[key]held // what the database holds, as last seen
+	byMAC      index[key]   // ports, wanted or held
 	byNAD      index[key]
 	byPod      index[key]
 	heldByNet  index[key] // ports that are held, by network
@@ -53,13 +54,14 @@ type held struct {
 	mac     string // of a port
 }
 
-func newInputs(pluginType string) *inputs {
+func newInputs(pluginType, zone string) *inputs {
 	in := &inputs{
 		idPrefix:   "ovn-dhcp-ipam/",
+		zone:       zone,
 		nads:       map[string]*nad{},
 		rulings:    rule(nil),
 		pods:       map[string]*pod{},
-		chassis:    map[string]string{},
+		nodes:      map[string]*node{},
 		rows:       map[key]held{},
 		byMAC:      index[key]{},
 		byNAD:      index[key]{},
@@ -132,17 +134,24 @@ func (in *inputs) setNAD(name string, n *nad) {
 	in.touch(in.byNAD[name])
 }
 
-// setChassis sets the OVN chassis of a node, "" where that is the node's name.
-func (in *inputs) setChassis(node, chassis string) {
-	if in.chassis[node] == chassis {
-		return
+// setNode sets a node; nil is one that is gone. It returns false when that
+// changes nothing.
+func (in *inputs) setNode(name string, n *node) bool {
+	old := in.nodes[name]
+	if old == n || old != nil && n != nil && *old == *n {
+		return false
 	}
-	if in.chassis[node] = chassis; chassis == "" {
-		delete(in.chassis, node)
+	if in.nodes[name] = n; n == nil {
+		delete(in.nodes, name)
 	}
-	for name := range in.podsByNode[node] {
-		in.touch(in.byPod[name])
+	for pod := range in.podsByNode[name] {
+		in.touch(in.byPod[pod])
+		// Also those whose right to a MAC address depends on where the pod is.
+		for _, e := range in.pods[pod].entries {
+			in.touch(in.byMAC[e.mac])
+		}
 	}
+	return true
 }
 
 // rule rules on the NADs again if they have changed. It returns false if not.

@@ -40,7 +40,7 @@ func newLoop(cfg Config, p *pending) *loop {
 		pluginType: cfg.PluginType,
 		log:        cfg.Log,
 		pending:    p,
-		inputs:     newInputs(cfg.PluginType),
+		inputs:     newInputs(cfg.PluginType, cfg.Zone),
 		ledger:     newLedger(cfg.Source, cfg.Log),
 		unwanted:   map[key]time.Time{},
 		retries:    map[key]time.Duration{},
@@ -99,6 +99,12 @@ func (l *loop) alarm() <-chan time.Time {
 // first, since ports need them.
 func (l *loop) turn(ctx context.Context, db database) error {
 	objects, keys := l.pending.take()
+	// Nodes first, since pods are on them.
+	for o := range objects {
+		if o.kind == kindNode {
+			l.lookAtNode(o.name)
+		}
+	}
 	for o := range objects {
 		l.look(o)
 	}
@@ -140,7 +146,7 @@ func (l *loop) turn(ctx context.Context, db database) error {
 	return nil
 }
 
-// look reads an object anew.
+// look reads a pod or a NAD anew.
 func (l *loop) look(o object) {
 	name := o.namespace + "/" + o.name
 	switch o.kind {
@@ -150,8 +156,12 @@ func (l *loop) look(o object) {
 			p = parsePod(object)
 		}
 		l.inputs.setPod(name, p)
+		if l.inputs.placeOf(p) != here {
+			l.ledger.set(o.String(), nil)
+			return
+		}
 		l.ledger.set(o.String(), p.problems(o))
-		if p != nil && (p.err != nil || len(p.entries) > 0) {
+		if p.err != nil || len(p.entries) > 0 {
 			l.ledger.know(o)
 		}
 	case kindNAD:
@@ -163,17 +173,22 @@ func (l *loop) look(o object) {
 		if n != nil && n.ours {
 			l.ledger.know(o)
 		}
-	case kindNode:
-		chassis := ""
-		if node := l.source.Node(o.name); node != nil {
-			chassis = node.Annotations[nodeChassisAnnotation]
-		}
-		l.inputs.setChassis(o.name, chassis)
 	}
 }
 
-// nodeChassisAnnotation is where OVN-Kubernetes writes a node's OVN chassis.
-const nodeChassisAnnotation = "k8s.ovn.org/node-chassis-id"
+// lookAtNode reads a node anew, and if it has changed, what is on it.
+func (l *loop) lookAtNode(name string) {
+	var n *node
+	if object := l.source.Node(name); object != nil {
+		n = parseNode(object)
+	}
+	if !l.inputs.setNode(name, n) {
+		return
+	}
+	for pod := range l.inputs.podsByNode[name] {
+		l.look(podObject(pod))
+	}
+}
 
 // gone reports whether an object does not exist, as far as was looked.
 func (l *loop) gone(o object) bool {

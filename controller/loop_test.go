@@ -28,13 +28,18 @@ type bench struct {
 	t    *testing.T
 	m    *memory
 	db   *rowStore
+	zone string
 	stop func()
 }
 
 // startBench runs the test in a bubble, on objects that exist at the start.
 func startBench(t *testing.T, test func(b *bench), objects ...string) {
+	startBenchInZone(t, "", test, objects...)
+}
+
+func startBenchInZone(t *testing.T, zone string, test func(b *bench), objects ...string) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &bench{t: t, m: newMemory(), db: &rowStore{}}
+		b := &bench{t: t, m: newMemory(), db: &rowStore{}, zone: zone}
 		for _, o := range objects {
 			b.m.set(t, o)
 		}
@@ -48,7 +53,7 @@ func (b *bench) start() {
 	ctx, cancel := context.WithCancel(b.t.Context())
 	p := newPending()
 	b.db.changed = p.addOwner
-	l := newLoop(Config{Source: b.m, PluginType: DefaultPluginType, Log: slog.New(slog.DiscardHandler)}, p)
+	l := newLoop(Config{Source: b.m, PluginType: DefaultPluginType, Zone: b.zone, Log: slog.New(slog.DiscardHandler)}, p)
 	done := make(chan struct{})
 	go b.m.Run(ctx, p.addObject, p.setSynced)
 	go func() {
@@ -353,12 +358,97 @@ func TestChassisAnnotation(t *testing.T) {
 	}, netNAD, podYAML("p1", mac1, ""))
 }
 
+func TestNodeChangesZone(t *testing.T) {
+	node := func(zone string) string {
+		return "kind: Node\nmetadata: {name: n1, annotations: {k8s.ovn.org/zone-name: " + zone + "}}"
+	}
+	broken := strings.Replace(podYAML("p2", "0a:00:00:00:00:02", ""), `'{"ns`, `'{{"ns`, 1)
+	startBenchInZone(t, "z1", func(b *bench) {
+		b.wantNetworkAnd("without the node")
+		b.m.set(t, node("z2"))
+		b.wantNetworkAnd("in another zone")
+		b.wantProblem("in another zone", "")
+		b.m.set(t, node("z1"))
+		b.wantNetworkAnd("in our zone", port1)
+		b.wantProblem("in our zone", ReasonInvalidAnnotation)
+		b.m.remove(kindNode, "/n1")
+		b.wantNetworkAnd("when the node is gone", port1)
+		b.db.setUp(t, port1, true)
+		b.m.set(t, node("z2"))
+		b.wantNetworkAnd("in another zone, while bound", port1)
+		b.wantProblem("in another zone again", "")
+		b.db.setUp(t, port1, false)
+		b.wantNetworkAnd("in another zone again")
+	}, netNAD, podYAML("p1", mac1, ""), broken)
+}
+
+func TestMACOfAnotherZone(t *testing.T) {
+	nodes := "kind: Node\nmetadata: {name: n1, annotations: {k8s.ovn.org/zone-name: z1}}\n---\n" +
+		"kind: Node\nmetadata: {name: n2, annotations: {k8s.ovn.org/zone-name: z2}}"
+	elsewhere := func(address string) string {
+		return strings.Replace(podYAML("q", mac1, address), "n1", "n2", 1)
+	}
+	startBenchInZone(t, "z1", func(b *bench) {
+		b.wantNetworkAnd("while the other is not bound", port1)
+		b.m.set(t, elsewhere("192.0.2.1/24"))
+		b.wantNetworkAnd("as its port is there", port1)
+		b.wantProblem("as its port is there", "")
+		b.m.remove(kindPod, "ns/p1")
+		b.m.set(t, podYAML("p2", mac1, ""))
+		b.wantNetworkAnd("while the other is bound")
+		b.wantProblem("while the other is bound", "by pod ns/q")
+		// Only that the pod is elsewhere tells that it is bound.
+		b.m.set(t, strings.Replace(nodes, "z2", "z1", 1))
+		b.wantNetworkAnd("when both are here", "ns.net_ns_p2")
+		b.wantProblem("when both are here", "Pod ns/q: "+ReasonMACInUse)
+		b.m.remove(kindPod, "ns/p2")
+		b.wantNetworkAnd("in the end", "ns.net_ns_q")
+		b.wantProblem("in the end", "")
+	}, netNAD, nodes, podYAML("p1", mac1, ""), elsewhere(""))
+}
+
+// After a start there is one report on each object, right from the start.
+func TestReports(t *testing.T) {
+	objects := []string{netNAD, strings.NewReplacer("name: net", "name: other", `"net"`, `"other"`).Replace(netNAD)}
+	for i := range 9 {
+		objects = append(objects, podYAML(fmt.Sprintf("p%d", i), fmt.Sprintf("0a:00:00:00:00:%02d", i), ""))
+	}
+	objects = append(objects, podYAML("twin", "0a:00:00:00:00:01", ""))
+	startBench(t, func(b *bench) {
+		reports := func() int {
+			synctest.Wait()
+			b.m.mu.Lock()
+			defer b.m.mu.Unlock()
+			return b.m.reports
+		}
+		b.wantProblem("at first", "Pod ns/twin: "+ReasonMACInUse)
+		b.wantProblem("at first", "ns/other: "+ReasonInvalidConfig)
+		before := reports()
+		if before != len(objects) {
+			t.Errorf("%d reports at first on %d objects", before, len(objects))
+		}
+		b.stop()
+		b.start()
+		if got := reports() - before; got != len(objects) {
+			t.Errorf("%d reports after a restart on %d objects", got, len(objects))
+		}
+		before = reports()
+		b.m.set(t, strings.Join(objects, "\n---\n"))
+		time.Sleep(time.Hour)
+		if got := reports() - before; got != 0 {
+			t.Errorf("%d reports when nothing has changed", got)
+		}
+	}, objects...)
+}
+
 func TestNew(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	for name, cfg := range map[string]Config{
 		"no source":    {NB: "unix:/nb", Log: log},
 		"no log":       {NB: "unix:/nb", Source: newMemory()},
 		"bad endpoint": {NB: "nb", Source: newMemory(), Log: log},
+		"no files":     {NB: "ssl:10.0.0.1:6641", Source: newMemory(), Log: log},
+		"no election":  {NB: "unix:/nb", Source: newMemory(), Leader: "a", Log: log},
 	} {
 		if _, err := New(cfg); err == nil {
 			t.Errorf("%s: no error", name)

@@ -52,7 +52,7 @@ var errUnanswered = errors.New("no answer")
 // All replies are asked for as broadcasts: OVN's port security drops a unicast
 // OFFER of another address than the port's.
 func Acquire(ctx context.Context, link *Link, cfg Config) (Lease, error) {
-	if err := cfg.check(); err != nil {
+	if err := cfg.Check(); err != nil {
 		return Lease{}, fmt.Errorf("checking DHCP client for %s: %w", link.name, err)
 	}
 	if err := link.awaitCarrier(ctx); err != nil {
@@ -120,6 +120,11 @@ func (x *exchange) attempt(ctx context.Context) (Lease, error) {
 	})
 	if err != nil {
 		return Lease{}, err
+	}
+	if x.cfg.Selected != nil {
+		if err := x.cfg.Selected(offer); err != nil {
+			return Lease{}, fmt.Errorf("selecting %s: %w", offer.Addr, err)
+		}
 	}
 	// The lease may count from the first REQUEST, if that is the one that the
 	// server answers.

@@ -374,3 +374,34 @@ func TestAcquireChecks(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// TestAcquireTellsOfOffer has a caller who wants to know, or to stop, what is
+// about to be requested.
+func TestAcquireTellsOfOffer(t *testing.T) {
+	stop := errors.New("no room")
+	for name, want := range map[string]error{"goes on": nil, "stops": stop} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), budget)
+				defer cancel()
+				w := newWire(t, func(s sent) [][]byte { return honest(s) })
+				cfg := testConfig()
+				told := 0
+				cfg.Selected = func(offer Lease) error {
+					told++
+					if offer.Addr.Addr() != leasedIP || offer.Server != serverIP || w.count(dhcpv4.MessageTypeRequest) > 0 {
+						t.Errorf("told of %v from %v after %d frames", offer.Addr, offer.Server, len(w.sent))
+					}
+					return want
+				}
+				_, err := acquire(ctx, w, cfg)
+				if !errors.Is(err, want) {
+					t.Errorf("error %v, want %v", err, want)
+				}
+				if requested := w.count(dhcpv4.MessageTypeRequest) > 0; told != 1 || requested != (want == nil) {
+					t.Errorf("told %d times, requested %v", told, requested)
+				}
+			})
+		})
+	}
+}

@@ -31,10 +31,15 @@ type Config struct {
 	// Request is the parameter request list (option 55); nil stands for all that
 	// a Lease has a field for.
 	Request []uint8
+	// Selected, if set, is told of each offer before it is requested, so that a
+	// lease can be given back even if the process ends before the server's
+	// answer is here. Its error ends the Acquire.
+	Selected func(offer Lease) error
 }
 
-// check reports what can't be sent, or would break the protocol.
-func (c Config) check() error {
+// Check returns what can't be sent, or would break the protocol. Acquire checks it
+// too.
+func (c Config) Check() error {
 	if len(c.HardwareAddr) != 6 || c.HardwareAddr[0]&1 != 0 {
 		return fmt.Errorf("hardware address %q is not a unicast Ethernet address", c.HardwareAddr)
 	}

@@ -36,7 +36,7 @@ func TestConfigCheck(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := Config{HardwareAddr: clientHW}
 			test.change(&c)
-			err := c.check()
+			err := c.Check()
 			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}

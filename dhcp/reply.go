@@ -159,8 +159,12 @@ func prefixLength(o dhcpv4.Options) (int, bool) {
 		return 32, true
 	}
 	n, size := net.IPMask(b).Size()
-	return n, size == 32 && n > 0
+	return n, size == 32 && n >= shortestPrefix
 }
+
+// shortestPrefix is the prefix length of the largest subnet that is believed. A
+// larger one than any that was ever assigned would be a default route in disguise.
+const shortestPrefix = 8
 
 // lastAddr returns a subnet's highest address.
 func lastAddr(p netip.Prefix) netip.Addr {

@@ -16,6 +16,9 @@ import (
 type operation struct {
 	libovsdb.Operation
 	what string
+	// lost is the error when this operation, a wait, is in vain; nil for an
+	// ErrRefused.
+	lost error
 }
 
 // operations are the transaction that makes the changes. Rows are addressed by
@@ -70,19 +73,19 @@ func write(table, uuid, name string, insert bool, c columns) []operation {
 		for _, m := range c.mutations {
 			op.Row[m.Column] = m.Value
 		}
-		return []operation{{op, "insert " + table + " " + name}}
+		return []operation{{Operation: op, what: "insert " + table + " " + name}}
 	}
 	var ops []operation
 	op.Where = byUUID(uuid)
 	if len(c.values) > 0 {
 		update := op
 		update.Op, update.Row = libovsdb.OperationUpdate, c.values
-		ops = append(ops, operation{update, "update " + table + " " + name})
+		ops = append(ops, operation{Operation: update, what: "update " + table + " " + name})
 	}
 	if len(c.mutations) > 0 {
 		mutate := op
 		mutate.Op, mutate.Mutations = libovsdb.OperationMutate, c.mutations
-		ops = append(ops, operation{mutate, "update " + table + " " + name})
+		ops = append(ops, operation{Operation: mutate, what: "update " + table + " " + name})
 	}
 	return ops
 }

@@ -18,21 +18,37 @@ import (
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/models/nb"
 )
 
-// Config says where the northbound database is.
+// Config says where the northbound database is, and who writes to it.
 type Config struct {
-	// Endpoint is "unix:/path", "tcp:host:port", or a comma list of such.
+	// Endpoint is "unix:/path", "tcp:host:port", "ssl:host:port", or a comma
+	// list of such, of which the leader of the cluster is used.
 	Endpoint string
-	Log      *slog.Logger
+	// PrivateKey, Certificate and CACert are PEM files for ssl endpoints. They
+	// are read anew for each session.
+	PrivateKey, Certificate, CACert string
+	// Fence is nil where nobody else can come to write.
+	Fence *Fence
+	Log   *slog.Logger
 }
 
 // Client has sessions with the northbound database.
 type Client struct {
-	cfg ovsdb.Config
+	cfg   ovsdb.Config
+	fence *Fence
 }
 
-// New checks cfg. Nothing is dialled before Run.
+// New checks cfg, its files included. Nothing is dialled before Run.
 func New(cfg Config) (*Client, error) {
-	if _, err := ovsdb.ParseEndpoints(cfg.Endpoint); err != nil {
+	if f := cfg.Fence; f != nil && (f.Leader == "" || f.Elected == nil) {
+		return nil, errors.New("northbound database: a fence needs Leader and Elected")
+	}
+	out := ovsdb.Config{
+		Endpoint: cfg.Endpoint,
+		TLS:      ovsdb.TLS{PrivateKey: cfg.PrivateKey, Certificate: cfg.Certificate, CACert: cfg.CACert},
+		Tables:   monitored(),
+		Log:      cfg.Log,
+	}
+	if err := out.Check(); err != nil {
 		return nil, fmt.Errorf("northbound database: %w", err)
 	}
 	dbModel, err := model.NewClientDBModel("OVN_Northbound", map[string]model.Model{
@@ -48,7 +64,8 @@ func New(cfg Config) (*Client, error) {
 		nb.LogicalSwitchTable:     {byOwner, byName},
 		nb.LogicalSwitchPortTable: {byOwner, byName},
 	})
-	return &Client{ovsdb.Config{Endpoint: cfg.Endpoint, Model: dbModel, Tables: monitored(), Log: cfg.Log}}, nil
+	out.Model = dbModel
+	return &Client{out, cfg.Fence}, nil
 }
 
 // monitored are the columns in use. Without a switch's ports, a port that comes
@@ -63,12 +80,29 @@ func monitored() []client.MonitorOption {
 }
 
 // Run calls serve with a session, again with a new one when that is lost, until
-// ctx ends. The context that serve gets ends with its session. serve returns
+// ctx ends or somebody else leads; the error is the reason, ErrSuperseded in
+// that case. The context that serve gets ends with its session. serve returns
 // when that context ends, or earlier with an error to have the session replaced.
 func (c *Client) Run(ctx context.Context, serve func(ctx context.Context, s *Session) error) error {
-	return ovsdb.Run(ctx, c.cfg, func(ctx context.Context, s *ovsdb.Session) error {
-		return serve(ctx, &Session{s})
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	// The fence is taken once, and then kept over sessions: a leader that has
+	// lost it does not take it back.
+	var held *hold
+	ovsdb.Run(ctx, c.cfg, func(ctx context.Context, s *ovsdb.Session) (err error) {
+		defer func() {
+			if errors.Is(err, ErrSuperseded) {
+				stop(err)
+			}
+		}()
+		if c.fence != nil && held == nil {
+			if held, err = (&Session{session: s}).take(ctx, *c.fence); err != nil {
+				return err
+			}
+		}
+		return serve(ctx, &Session{s, held})
 	})
+	return context.Cause(ctx)
 }
 
 // Session is one connection to the database, with a copy of the rows. After
@@ -76,6 +110,7 @@ func (c *Client) Run(ctx context.Context, serve func(ctx context.Context, s *Ses
 // use.
 type Session struct {
 	session *ovsdb.Session
+	held    *hold // nil without fence
 }
 
 // Watch calls changed with the key of the group of each row that comes, changes
@@ -176,10 +211,18 @@ func byName(name string) libovsdb.Condition {
 var ErrRefused = errors.New("refused by OVN's northbound database")
 
 // Apply makes the changes in one transaction, all of them or none. The error is
-// an ErrRefused when the server did not make it; after any other the session is
-// of no more use.
+// an ErrRefused when the server did not make it, and ErrSuperseded when that is
+// because somebody else leads; after any but an ErrRefused the session is of no
+// more use.
 func (s *Session) Apply(ctx context.Context, changes ...Change) error {
-	ops := operations(changes)
+	var ops []operation
+	if s.held != nil {
+		ops = append(ops, s.held.wait())
+	}
+	return s.transact(ctx, append(ops, operations(changes)...))
+}
+
+func (s *Session) transact(ctx context.Context, ops []operation) error {
 	plain := make([]libovsdb.Operation, len(ops))
 	for i, op := range ops {
 		plain[i] = op.Operation
@@ -197,6 +240,9 @@ func (s *Session) Apply(ctx context.Context, changes ...Change) error {
 		what := "transaction"
 		if i < len(ops) {
 			what = ops[i].what
+			if ops[i].lost != nil && r.Error == "timed out" { // RFC 7047, 5.2.6
+				return ops[i].lost
+			}
 		}
 		return fmt.Errorf("%w: %s: %s: %s", ErrRefused, what, r.Error, r.Details)
 	}

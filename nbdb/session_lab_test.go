@@ -82,33 +82,58 @@ func (s server) nbctl(t *testing.T, args ...string) string {
 // session is a session that lasts as long as the test.
 func session(t *testing.T, srv server) *Session {
 	t.Helper()
-	c, err := New(Config{Endpoint: srv.endpoint(), Log: slog.New(slog.DiscardHandler)})
+	return start(t, srv, nil).next(t)
+}
+
+// running is a client at work.
+type running struct {
+	sessions chan *Session
+	fail     chan error // what serve is to return
+	done     chan struct{}
+	err      error // why it has ended, once done is closed
+}
+
+// start runs a client until the end of the test.
+func start(t *testing.T, srv server, fence *Fence) *running {
+	t.Helper()
+	c, err := New(Config{Endpoint: srv.endpoint(), Fence: fence, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	sessions, done := make(chan *Session), make(chan error)
+	r := &running{sessions: make(chan *Session), fail: make(chan error), done: make(chan struct{})}
 	go func() {
-		done <- c.Run(ctx, func(ctx context.Context, s *Session) error {
-			select {
-			case sessions <- s:
-			case <-ctx.Done():
+		defer close(r.done)
+		r.err = c.Run(ctx, func(ctx context.Context, s *Session) error {
+			for {
+				select {
+				case r.sessions <- s:
+				case err := <-r.fail:
+					return err
+				case <-ctx.Done():
+					return ctx.Err()
+				}
 			}
-			<-ctx.Done()
-			return ctx.Err()
 		})
 	}()
 	t.Cleanup(func() {
 		cancel()
-		<-done
+		<-r.done
 	})
+	return r
+}
+
+func (r *running) next(t *testing.T) *Session {
+	t.Helper()
 	select {
-	case s := <-sessions:
+	case s := <-r.sessions:
 		return s
+	case <-r.done:
+		t.Fatalf("the client has ended: %v", r.err)
 	case <-time.After(20 * time.Second):
 		t.Fatal("no session with the database")
-		return nil
 	}
+	return nil
 }
 
 func apply(t *testing.T, s *Session, key string, want Rows) (Change, error) {

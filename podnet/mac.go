@@ -30,11 +30,8 @@ func DeriveMAC(cluster, namespace, pod, nadKey string) net.HardwareAddr {
 // not zero.
 func ParseMAC(s string) (net.HardwareAddr, error) {
 	mac, err := net.ParseMAC(s)
-	if err != nil {
-		return nil, fmt.Errorf("MAC address %q: %w", s, err)
-	}
-	if len(mac) != 6 {
-		return nil, fmt.Errorf("MAC address %q: must have 6 bytes", s)
+	if err != nil || len(mac) != 6 {
+		return nil, fmt.Errorf("MAC address %q: must be 6 bytes in hexadecimal, as 02:00:00:00:00:01", s)
 	}
 	if mac[0]&0x01 != 0 {
 		return nil, fmt.Errorf("MAC address %q: is a multicast address", s)

@@ -4,53 +4,111 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/cniserver"
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/controller"
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/internal/kube"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/internal/objects"
 )
-
-// defaultPluginType is the CNI plugin's name in network configurations.
-const defaultPluginType = "ovn-k8s-cni-overlay"
 
 // common are the flags of every daemon.
 type common struct {
 	set        *flag.FlagSet
+	about      string
 	objects    string
+	kubeconfig string
 	pluginType string
 	level      slog.Level
 }
 
 func newFlags(name, about string) *common {
 	c := &common{set: flag.NewFlagSet("ovn-dhcp-ipam "+name, flag.ContinueOnError)}
-	c.set.StringVar(&c.objects, "objects", "", "`directory` of Kubernetes objects, one file each (required)")
-	c.set.StringVar(&c.pluginType, "plugin-type", defaultPluginType, "\"type\" of the network configurations to serve")
+	c.set.StringVar(&c.pluginType, "plugin-type", controller.DefaultPluginType, "\"type\" of the network configurations to serve")
 	c.set.TextVar(&c.level, "log-level", slog.LevelInfo, "least `level` to log: debug, info, warn or error")
-	c.set.Usage = func() {
-		fmt.Fprintf(c.set.Output(), "%s\n\nUsage: %s [FLAGS]\n\nFlags:\n", about, c.set.Name())
-		c.set.PrintDefaults()
-	}
+	c.set.SetOutput(io.Discard) // the error of a wrong flag is printed once, by main
+	c.about = about
 	return c
 }
 
-// parse parses the arguments and opens what every daemon needs.
-func (c *common) parse(args []string) (*slog.Logger, *objects.Dir, error) {
-	if err := c.set.Parse(args); err != nil {
-		return nil, nil, err
+func (c *common) usage() {
+	c.set.SetOutput(os.Stdout)
+	fmt.Printf("%s\n\nUsage: %s [FLAGS]\n\nFlags:\n", c.about, c.set.Name())
+	c.set.PrintDefaults()
+}
+
+// addSource adds the flags of where the objects are.
+func (c *common) addSource(kubernetes bool) {
+	if !kubernetes {
+		c.set.StringVar(&c.objects, "objects", "", "`directory` of Kubernetes objects, one file each (required)")
+		return
+	}
+	c.set.StringVar(&c.objects, "objects", "", "`directory` of Kubernetes objects, one file each, to be used instead of the Kubernetes API")
+	c.set.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig `file` (default: the service account of the pod)")
+}
+
+// parse parses the arguments and makes the log.
+func (c *common) parse(args []string) (*slog.Logger, error) {
+	if err := c.set.Parse(args); errors.Is(err, flag.ErrHelp) {
+		c.usage()
+		return nil, err
+	} else if err != nil {
+		return nil, fmt.Errorf("%w (\"%s -h\" lists the flags)", err, c.set.Name())
+	}
+	if c.pluginType == "" || c.pluginType != filepath.Base(c.pluginType) {
+		return nil, fmt.Errorf("flag --plugin-type: %q can't be the name of a program", c.pluginType)
 	}
 	if c.set.NArg() > 0 {
-		return nil, nil, fmt.Errorf("unexpected argument %q", c.set.Arg(0))
+		return nil, fmt.Errorf("unexpected argument %q", c.set.Arg(0))
 	}
-	if c.objects == "" {
-		return nil, nil, errors.New("flag --objects: a directory of Kubernetes objects must be given")
+	if c.objects != "" && c.kubeconfig != "" {
+		return nil, errors.New("flags --objects and --kubeconfig exclude each other")
 	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.level}))
-	dir, err := objects.Open(objects.Config{Path: c.objects, Log: log})
+	handler := slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.level})
+	klog.SetLogger(logr.FromSlogHandler(handler))
+	return slog.New(handler), nil
+}
+
+// source is where the objects are, as a daemon needs it.
+type source struct {
+	pods   cniserver.Pods
+	follow func() (controller.Source, error)
+	// cluster is the cluster's identity, as the source knows it.
+	cluster func(ctx context.Context) (string, error)
+	// kube is nil with a directory of objects.
+	kube *kube.Client
+}
+
+func (c *common) source(component string, log *slog.Logger) (source, error) {
+	if c.objects != "" {
+		dir, err := objects.Open(objects.Config{Path: c.objects, Log: log})
+		if err != nil {
+			return source{}, fmt.Errorf("flag --objects: %w", err)
+		}
+		return source{
+			pods:    dir,
+			follow:  func() (controller.Source, error) { return dir, nil },
+			cluster: func(context.Context) (string, error) { return machineID() },
+		}, nil
+	}
+	client, err := kube.New(kube.Config{Kubeconfig: c.kubeconfig, Component: component, Log: log})
 	if err != nil {
-		return nil, nil, fmt.Errorf("flag --objects: %w", err)
+		return source{}, fmt.Errorf("neither flag --objects nor a way to the Kubernetes API: %w", err)
 	}
-	return log, dir, nil
+	return source{
+		pods:    client,
+		follow:  func() (controller.Source, error) { return client.NewSource() },
+		cluster: client.ClusterID,
+		kube:    client,
+	}, nil
 }

@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 )
 
@@ -26,6 +27,7 @@ func commands() []command {
 	return []command{
 		{"node", "serve the CNI plugin's calls on this node", runNode},
 		{"controller", "keep OVN's northbound database in step with the pods", runController},
+		{"standalone", "run both in one process, on a directory of objects", runStandalone},
 	}
 }
 
@@ -42,6 +44,14 @@ func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
 		usage(os.Stderr)
 		return errors.New("no command given")
+	}
+	if args[0] == "version" {
+		info, ok := debug.ReadBuildInfo()
+		if !ok {
+			return errors.New("the program was built without its version")
+		}
+		fmt.Println("ovn-dhcp-ipam", info.Main.Version, info.GoVersion)
+		return nil
 	}
 	if args[0] == "help" || args[0] == "-h" || args[0] == "--help" {
 		usage(os.Stdout)
@@ -66,5 +76,6 @@ func usage(w io.Writer) {
 	for _, c := range commands() {
 		fmt.Fprintf(w, "  %-12s%s\n", c.name, c.summary)
 	}
+	fmt.Fprintf(w, "  %-12s%s\n", "version", "print the version")
 	fmt.Fprintln(w, "\n\"ovn-dhcp-ipam COMMAND -h\" lists the flags of a command.")
 }

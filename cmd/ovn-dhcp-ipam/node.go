@@ -15,35 +15,62 @@ import (
 )
 
 func runNode(ctx context.Context, args []string) error {
-	var cfg cniserver.Config
 	flags := newFlags("node", "Serve the CNI plugin's calls on this node.")
-	flags.set.StringVar(&cfg.Socket, "cni-socket", wire.SocketPath, "unix socket to listen on")
-	flags.set.StringVar(&cfg.StateDir, "state-dir", "/var/lib/ovn-dhcp-ipam", "`directory` for the records of attachments and leases")
-	flags.set.StringVar(&cfg.NodeName, "node-name", "", "this node's name in the API (default: the host's name)")
-	flags.set.StringVar(&cfg.ClusterID, "cluster-id", "", "identity of the cluster, from which MAC addresses derive (default: the machine's id)")
-	flags.set.StringVar(&cfg.OVSDB, "ovs-db", "unix:/var/run/openvswitch/db.sock", "`endpoint` of the Open_vSwitch database")
-	flags.set.DurationVar(&cfg.AddTimeout, "add-timeout", 45*time.Second, "time for one ADD")
-	flags.set.DurationVar(&cfg.InstallTimeout, "install-timeout", 20*time.Second, "time of an ADD for OVN to install the port")
-	log, dir, err := flags.parse(args)
+	flags.addSource(true)
+	cfg := addNodeFlags(flags)
+	log, err := flags.parse(args)
 	if err != nil {
 		return err
 	}
-	cfg.PluginType, cfg.Pods, cfg.Log = flags.pluginType, dir, log
-	if cfg.NodeName == "" {
-		if cfg.NodeName, err = os.Hostname(); err != nil {
-			return fmt.Errorf("flag --node-name is not given, and the host has no name: %w", err)
-		}
+	from, err := flags.source("ovn-dhcp-ipam-node", log)
+	if err != nil {
+		return err
 	}
-	if cfg.ClusterID == "" {
-		id, err := os.ReadFile("/etc/machine-id")
-		if err != nil {
-			return fmt.Errorf("flag --cluster-id is not given, and the machine has no id: %w", err)
-		}
-		cfg.ClusterID = strings.TrimSpace(string(id))
-	}
-	server, err := cniserver.New(cfg)
+	cfg.Log = log
+	server, err := newServer(ctx, cfg, flags.pluginType, from)
 	if err != nil {
 		return err
 	}
 	return server.Run(ctx)
+}
+
+// addNodeFlags adds the flags of the node daemon.
+func addNodeFlags(flags *common) *cniserver.Config {
+	cfg := &cniserver.Config{}
+	flags.set.StringVar(&cfg.Socket, "cni-socket", "", "unix `socket` to listen on (default: where the plugin of this type looks for it)")
+	flags.set.StringVar(&cfg.StateDir, "state-dir", "/var/lib/ovn-dhcp-ipam", "`directory` for the records of attachments and leases")
+	flags.set.StringVar(&cfg.NodeName, "node-name", "", "this node's name in the API (default: the host's name)")
+	flags.set.StringVar(&cfg.ClusterID, "cluster-id", "", "identity of the cluster, from which MAC addresses derive (default: the UID of namespace kube-system; with --objects, the machine's id)")
+	flags.set.StringVar(&cfg.OVSDB, "ovs-db", "unix:/var/run/openvswitch/db.sock", "`endpoint` of the Open_vSwitch database")
+	flags.set.DurationVar(&cfg.AddTimeout, "add-timeout", 45*time.Second, "time for one ADD")
+	flags.set.DurationVar(&cfg.InstallTimeout, "install-timeout", 20*time.Second, "time of an ADD for OVN to install the port")
+	return cfg
+}
+
+// newServer makes the node daemon's server; what flags left open it finds out.
+func newServer(ctx context.Context, cfg *cniserver.Config, pluginType string, from source) (*cniserver.Server, error) {
+	var err error
+	if cfg.NodeName == "" {
+		if cfg.NodeName, err = os.Hostname(); err != nil {
+			return nil, fmt.Errorf("flag --node-name is not given, and the host has no name: %w", err)
+		}
+	}
+	if cfg.ClusterID == "" {
+		if cfg.ClusterID, err = from.cluster(ctx); err != nil {
+			return nil, fmt.Errorf("flag --cluster-id is not given: %w", err)
+		}
+	}
+	if cfg.Socket == "" {
+		cfg.Socket = wire.SocketPath(pluginType)
+	}
+	cfg.PluginType, cfg.Pods = pluginType, from.pods
+	return cniserver.New(*cfg)
+}
+
+func machineID() (string, error) {
+	id, err := os.ReadFile("/etc/machine-id")
+	if err != nil {
+		return "", fmt.Errorf("the machine has no id: %w", err)
+	}
+	return strings.TrimSpace(string(id)), nil
 }

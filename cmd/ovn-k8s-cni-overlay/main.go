@@ -11,9 +11,11 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 
+	"github.com/containernetworking/cni/pkg/ns"
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
@@ -61,7 +63,12 @@ func handOver(ctx context.Context, command string, args *skel.CmdArgs) error {
 		}
 	}
 	env["CNI_COMMAND"] = command
-	result, err := wire.Call(ctx, wire.SocketPath, wire.Request{Env: env, Config: args.StdinData})
+	// The library looks at this only after the call.
+	if same, err := ns.CheckNetNS(args.Netns); command == "ADD" && (err != nil || same) {
+		return types.NewError(types.ErrInvalidNetNS, fmt.Sprintf("CNI_NETNS %q is the network namespace of the plugin itself, or can't be compared with it", args.Netns), "")
+	}
+	plugin := filepath.Base(os.Args[0])
+	result, err := wire.Call(ctx, wire.SocketPath(plugin), wire.Request{Env: env, Config: args.StdinData})
 	if err != nil || len(result) == 0 {
 		return err
 	}

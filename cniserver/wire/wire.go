@@ -20,8 +20,17 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// SocketPath is where the node daemon listens by default.
-const SocketPath = "/var/run/ovn-kubernetes/cni/ovn-cni-server.sock"
+// OVNKubernetes is the plugin's name in OVN-Kubernetes.
+const OVNKubernetes = "ovn-k8s-cni-overlay"
+
+// SocketPath is where the node daemon of a plugin listens by default. Under
+// another name than OVN-Kubernetes' a plugin stands beside that one.
+func SocketPath(plugin string) string {
+	if plugin == OVNKubernetes {
+		return "/var/run/ovn-kubernetes/cni/ovn-cni-server.sock"
+	}
+	return "/var/run/" + plugin + "/cni-server.sock"
+}
 
 // maxResponse bounds what is read of an answer, in bytes.
 const maxResponse = 4 << 20

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
@@ -30,11 +31,13 @@ func (d *Dir) GetPod(_ context.Context, namespace, name string) (*corev1.Pod, er
 	if pod := d.Pod(namespace, name); pod != nil {
 		return pod, nil
 	}
-	return nil, notFound(namespace, name)
+	return nil, d.notFound(namespace, name)
 }
 
-func notFound(namespace, name string) error {
-	return apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, namespace+"/"+name)
+// notFound is the Kubernetes API's error of a pod that does not exist. The pod
+// may be in a file that can't be read.
+func (d *Dir) notFound(namespace, name string) error {
+	return fmt.Errorf("%w%s", apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, namespace+"/"+name), d.ignored())
 }
 
 // AnnotatePod replaces the value of one annotation of the pod with this UID by
@@ -42,8 +45,8 @@ func notFound(namespace, name string) error {
 // not set. No other program that uses the directory's lock changes the pod
 // meanwhile. When the pod is gone, or one of the same name has another UID,
 // the error is that of a pod that does not exist and nothing is written.
-func (d *Dir) AnnotatePod(_ context.Context, namespace, name string, uid types.UID, annotation string, change func(old string) (string, error)) (err error) {
-	unlock, err := d.lock()
+func (d *Dir) AnnotatePod(ctx context.Context, namespace, name string, uid types.UID, annotation string, change func(old string) (string, error)) (err error) {
+	unlock, err := d.lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -56,7 +59,7 @@ func (d *Dir) AnnotatePod(_ context.Context, namespace, name string, uid types.U
 	f := d.files[fileName]
 	d.mu.Unlock()
 	if !ok || f.pod.UID != uid {
-		return notFound(namespace, name)
+		return d.notFound(namespace, name)
 	}
 	annotations := f.object.GetAnnotations()
 	old := annotations[annotation]
@@ -96,14 +99,30 @@ func (d *Dir) write(name string, object map[string]any) error {
 
 // lock takes the directory's lock, which programs hold while they change an
 // object.
-func (d *Dir) lock() (unlock func() error, err error) {
+func (d *Dir) lock(ctx context.Context) (unlock func() error, err error) {
 	f, err := os.OpenFile(filepath.Join(d.path, lockName), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock object directory: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock object directory: %w", err), f.Close())
+	tick := time.NewTicker(lockInterval)
+	defer tick.Stop()
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			// Closing the file gives the lock back.
+			return f.Close, nil
+		}
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			select {
+			case <-tick.C:
+				continue
+			case <-ctx.Done():
+				err = ctx.Err()
+			}
+		}
+		return nil, errors.Join(fmt.Errorf("lock object directory by %s: %w", f.Name(), err), f.Close())
 	}
-	// Closing the file gives the lock back.
-	return f.Close, nil
 }
+
+// lockInterval is between tries to get the lock, which is held for milliseconds.
+const lockInterval = 2 * time.Millisecond

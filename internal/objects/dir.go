@@ -9,20 +9,27 @@
 package objects
 
 import (
+	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"unicode"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 )
 
@@ -39,8 +46,9 @@ type Dir struct {
 	log  *slog.Logger
 
 	mu    sync.Mutex
-	files map[string]file // by file name
-	index map[Key]string  // the file that holds an object
+	files map[string]file  // by file name
+	bad   map[string]error // why files can't be read, by file name
+	index map[Key]string   // the file that holds an object
 }
 
 // Key names an object.
@@ -65,10 +73,11 @@ type file struct {
 // Open reads the directory, which must exist. A file that can't be read as an
 // object is logged and stops no other.
 func Open(cfg Config) (*Dir, error) {
-	d := &Dir{path: cfg.Path, log: cfg.Log, files: map[string]file{}, index: map[Key]string{}}
+	d := &Dir{path: filepath.Clean(cfg.Path), log: cfg.Log, files: map[string]file{}, bad: map[string]error{}, index: map[Key]string{}}
 	if _, err := d.scan(); err != nil {
 		return nil, err
 	}
+	d.logBad(nil)
 	return d, nil
 }
 
@@ -118,6 +127,7 @@ func (d *Dir) read(name string) []Key {
 			return nil
 		}
 		delete(d.files, name)
+		delete(d.bad, name)
 		return d.forget(old, name)
 	}
 	if err == nil && known && sameFile(old.info, info) {
@@ -134,12 +144,13 @@ func (d *Dir) read(name string) []Key {
 	}
 	f.info = info
 	if err != nil {
-		d.log.Error("object file is ignored", "file", filepath.Join(d.path, name), "err", err)
+		d.bad[name] = err
 		old.info = info
 		d.files[name] = old
 		return nil
 	}
 	d.files[name] = f
+	delete(d.bad, name)
 	changed := []Key{f.key}
 	if known && old.object != nil && old.key != f.key {
 		changed = append(changed, d.forget(old, name)...)
@@ -180,6 +191,9 @@ func load(name string) (file, error) {
 // decode reads one object. Kubernetes gives every pod a UID; without one a pod
 // couldn't be told from a later one of the same name.
 func decode(data []byte) (file, error) {
+	if err := single(data); err != nil {
+		return file{}, err
+	}
 	data, err := yaml.YAMLToJSON(data)
 	if err != nil {
 		return file{}, err
@@ -197,6 +211,9 @@ func decode(data []byte) (file, error) {
 	if f.key.Name == "" {
 		return file{}, errors.New("field metadata.name must be set")
 	}
+	if first, _ := utf8.DecodeRuneInString(f.key.Kind); !unicode.IsUpper(first) {
+		return file{}, fmt.Errorf("field kind: %q: must begin with an upper case letter", f.key.Kind)
+	}
 	switch f.key.Kind {
 	case "Pod":
 		f.pod = &corev1.Pod{}
@@ -213,6 +230,53 @@ func decode(data []byte) (file, error) {
 		}
 	}
 	return f, nil
+}
+
+// single refuses a file with more than one YAML document: the others would be
+// lost when the file is written.
+func single(data []byte) error {
+	documents := 0
+	for reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
+		document, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if len(bytes.TrimSpace(document)) > 0 {
+			documents++
+		}
+	}
+	if documents != 1 {
+		return fmt.Errorf("the file must hold one object, and holds %d", documents)
+	}
+	return nil
+}
+
+// logBad logs the files that can't be read, but for those that were logged
+// before with the same error, and returns what is logged by now.
+func (d *Dir) logBad(logged map[string]string) map[string]string {
+	now := map[string]string{}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for name, err := range d.bad {
+		if now[name] = err.Error(); now[name] != logged[name] {
+			d.log.Error("object file is ignored", "file", filepath.Join(d.path, name), "err", err)
+		}
+	}
+	return now
+}
+
+// ignored names the files that can't be read, as part of an error.
+func (d *Dir) ignored() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(d.bad)) {
+		fmt.Fprintf(&b, "; file %s is ignored: %v", name, d.bad[name])
+	}
+	return b.String()
 }
 
 func (d *Dir) lookup(key Key) (file, bool) {

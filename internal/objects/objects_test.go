@@ -5,6 +5,7 @@ package objects
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -53,6 +54,9 @@ func TestObjectsAreRead(t *testing.T) {
 		"nouid.json":      `{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"ns","name":"nouid"}}`,
 		"traversal.json":  pod("ns", "../x", "u"),
 		".hidden.yaml":    podYAML,
+		"lower.yaml":      "apiVersion: v1\nkind: pod\nmetadata: {namespace: ns, name: lower, uid: u}\n",
+		"two.yaml":        "---\n" + pod("ns", "one", "u") + "\n---\n" + pod("ns", "two", "u") + "\n",
+		"empty.yaml":      "",
 		"readme.txt":      "not an object",
 		"web-again.yaml":  podYAML,
 		"wrongtypes.json": `{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"ns","name":"y","uid":"u"},"spec":"x"}`,
@@ -70,6 +74,9 @@ func TestObjectsAreRead(t *testing.T) {
 	}
 	if p := d.Pod("ns", "web"); p == nil || p.UID != "u1" || p.Spec.NodeName != "node1" {
 		t.Errorf("pod %+v", p)
+	}
+	if _, err := d.GetPod(context.Background(), "ns", "nouid"); !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), "file nouid.json is ignored: fields metadata.namespace and metadata.uid") {
+		t.Errorf("the error of a pod in a bad file does not say so: %v", err)
 	}
 	if d.Pod("ns", "other") != nil || d.Node("other") != nil || d.Object("Pod", "ns", "other") != nil {
 		t.Error("objects that do not exist were found")
@@ -272,5 +279,27 @@ func TestReports(t *testing.T) {
 	d.dropStaleReports()
 	if got, err := d.PodProblems(ctx, "ns", "gone"); err != nil || len(got) != 0 {
 		t.Errorf("problems of an object that is gone: %v, error %v", got, err)
+	}
+}
+
+func TestWaitingForTheLockEnds(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, "web.yaml", podYAML)
+	d := open(t, dir)
+	unlock, err := d.lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	err = open(t, dir).AnnotatePod(ctx, "ns", "web", "u1", "a", func(string) (string, error) { return "x", nil })
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("with the lock held: error %v", err)
+	}
+	if err := unlock(); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.AnnotatePod(t.Context(), "ns", "web", "u1", "a", func(string) (string, error) { return "x", nil }); err != nil {
+		t.Error(err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"github.com/fsnotify/fsnotify"
 )
@@ -35,30 +36,42 @@ func (d *Dir) Run(ctx context.Context, changed func(kind, namespace, name string
 	tell(d.keys())
 	d.dropStaleReports()
 	synced()
+	tick := time.NewTicker(rescanInterval)
+	defer tick.Stop()
+	logged := d.logBad(nil)
 	for {
+		rescan := false
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case event := <-w.Events:
-			name := filepath.Base(event.Name)
-			if event.Name == d.path {
-				return fmt.Errorf("object directory %s is gone", d.path)
-			}
-			if isObjectFile(name) {
+			if name := filepath.Base(event.Name); event.Name != d.path && isObjectFile(name) {
 				tell(d.refresh(name))
 			}
 		case err := <-w.Errors:
 			if !errors.Is(err, fsnotify.ErrEventOverflow) {
 				return fmt.Errorf("watch object directory: %w", err)
 			}
-			keys, err := d.scan()
-			if err != nil {
-				return err
-			}
-			tell(keys)
+			rescan = true
+		case <-tick.C:
+			rescan = true
 		}
+		if !rescan {
+			continue
+		}
+		keys, err := d.scan()
+		if err != nil {
+			return err
+		}
+		tell(keys)
+		// A file that is still unreadable by now was not just being written.
+		logged = d.logBad(logged)
 	}
 }
+
+// rescanInterval is between looks at the whole directory: other hosts' changes
+// of a network file system come without an event.
+const rescanInterval = 2 * time.Second
 
 func (d *Dir) keys() []Key {
 	d.mu.Lock()

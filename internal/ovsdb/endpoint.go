@@ -4,6 +4,7 @@
 package ovsdb
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"path"
@@ -11,7 +12,7 @@ import (
 )
 
 // ParseEndpoints splits and checks a comma list of OVSDB endpoints:
-// "unix:/path" or "tcp:host:port" each.
+// "unix:/path", "tcp:host:port" or "ssl:host:port" each.
 func ParseEndpoints(list string) ([]string, error) {
 	var endpoints []string
 	for e := range strings.SplitSeq(list, ",") {
@@ -22,14 +23,20 @@ func ParseEndpoints(list string) ([]string, error) {
 			if !path.IsAbs(rest) {
 				return nil, fmt.Errorf("OVSDB endpoint %q: unix needs an absolute path", e)
 			}
-		case "tcp":
-			if _, _, err := net.SplitHostPort(rest); err != nil {
+		case "tcp", "ssl":
+			host, port, err := net.SplitHostPort(rest)
+			if err == nil && (host == "" || port == "") {
+				err = errors.New("host or port is missing")
+			}
+			if err != nil {
 				return nil, fmt.Errorf("OVSDB endpoint %q: %w", e, err)
 			}
 		default:
-			return nil, fmt.Errorf("OVSDB endpoint %q: must be unix:PATH or tcp:HOST:PORT", e)
+			return nil, fmt.Errorf("OVSDB endpoint %q: must be unix:PATH, tcp:HOST:PORT or ssl:HOST:PORT", e)
 		}
 		endpoints = append(endpoints, e)
 	}
 	return endpoints, nil
 }
+
+func isSSL(endpoint string) bool { return strings.HasPrefix(endpoint, "ssl:") }

@@ -10,14 +10,14 @@ package ovsdb
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
-	"github.com/ovn-org/libovsdb/cache"
 	"github.com/ovn-org/libovsdb/client"
 	"github.com/ovn-org/libovsdb/model"
 	libovsdb "github.com/ovn-org/libovsdb/ovsdb"
@@ -25,18 +25,17 @@ import (
 )
 
 const (
-	dialTimeout  = 20 * time.Second
-	echoInterval = 5 * time.Second
-	echoTimeout  = 15 * time.Second
-	minBackoff   = 100 * time.Millisecond
-	maxBackoff   = 10 * time.Second
+	probeInterval = 5 * time.Second
+	minBackoff    = 100 * time.Millisecond
+	maxBackoff    = 10 * time.Second
 )
 
 // Config says which server to speak to and what to monitor there.
 type Config struct {
-	// Endpoint is "unix:/path", "tcp:host:port", or a comma list of such; of
-	// a clustered database the leader is used.
+	// Endpoint is "unix:/path", "tcp:host:port", "ssl:host:port", or a comma
+	// list of such; of a clustered database the leader is used.
 	Endpoint string
+	TLS      TLS
 	// Model has the tables that are used. A server that lacks one of its
 	// tables or columns is refused.
 	Model model.ClientDBModel
@@ -45,12 +44,29 @@ type Config struct {
 	Log    *slog.Logger
 }
 
+// Check reports what is wrong with the endpoints and the TLS files.
+func (cfg Config) Check() error {
+	_, _, err := cfg.servers()
+	return err
+}
+
+// servers are the endpoints and what to speak TLS with, nil when no file is
+// given for that.
+func (cfg Config) servers() ([]string, *tls.Config, error) {
+	endpoints, err := ParseEndpoints(cfg.Endpoint)
+	if err != nil || cfg.TLS == (TLS{}) && !slices.ContainsFunc(endpoints, isSSL) {
+		return endpoints, nil, err
+	}
+	tlsConfig, err := cfg.TLS.config()
+	return endpoints, tlsConfig, err
+}
+
 // Session is one connection to a server, whose cache is in step with it. It is
 // safe for concurrent use.
 type Session struct {
-	client.Client
+	*connection
 
-	ended   chan struct{} // closed when the session is given up
+	leader  *watcher
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced at every change of the cache
 }
@@ -60,24 +76,29 @@ type Session struct {
 // context that serve gets ends when the session is lost. serve returns when
 // that context ends, or earlier with an error to have the session replaced.
 func Run(ctx context.Context, cfg Config, serve func(ctx context.Context, s *Session) error) error {
-	backoff := minBackoff
+	var wait time.Duration
 	for {
-		started := time.Now()
-		err := runOnce(ctx, cfg, serve)
+		served, err := runOnce(ctx, cfg, serve)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if time.Since(started) > maxBackoff {
-			backoff = minBackoff
-		}
-		cfg.Log.Warn("OVSDB session ended, dialling again", "endpoint", cfg.Endpoint, "after", backoff, "err", err)
+		wait = backoff(wait, served)
+		cfg.Log.Warn("OVSDB session ended, dialling again", "endpoint", cfg.Endpoint, "after", wait, "err", err)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(backoff):
+		case <-time.After(wait):
 		}
-		backoff = min(2*backoff, maxBackoff)
 	}
+}
+
+// backoff is how long to wait after a session that was served for some time,
+// none if it did not come about, when the wait before it was last.
+func backoff(last, served time.Duration) time.Duration {
+	if served > last {
+		return minBackoff
+	}
+	return min(max(2*last, minBackoff), maxBackoff)
 }
 
 // ErrEnded says that the session ended while it was in use; there will be
@@ -86,77 +107,68 @@ var ErrEnded = errors.New("OVSDB session ended")
 
 var errDisconnected = errors.New("server closed the connection")
 
-func runOnce(ctx context.Context, cfg Config, serve func(ctx context.Context, s *Session) error) error {
+// runOnce dials once and returns how long the session was served.
+func runOnce(ctx context.Context, cfg Config, serve func(ctx context.Context, s *Session) error) (time.Duration, error) {
 	s, err := dial(ctx, cfg)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	defer s.Close()
-	defer close(s.ended)
+	defer s.close()
+	began := time.Now()
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.probe(ctx) })
+	g.Go(func() error { return s.watch(ctx) })
+	g.Go(func() error { return s.leader.run(ctx) })
 	g.Go(func() error {
 		if err := serve(ctx, s); err != nil {
 			return err
 		}
 		return errors.New("session no longer served")
 	})
-	return g.Wait()
+	err = g.Wait()
+	return time.Since(began), err
 }
 
 func dial(ctx context.Context, cfg Config) (*Session, error) {
-	quiet := logr.Discard()
-	options := []client.Option{client.WithLogger(&quiet), client.WithLeaderOnly(true)}
-	endpoints, err := ParseEndpoints(cfg.Endpoint)
+	endpoints, tlsConfig, err := cfg.servers()
 	if err != nil {
 		return nil, err
 	}
-	for _, endpoint := range endpoints {
-		options = append(options, client.WithEndpoint(endpoint))
-	}
-	c, err := client.NewOVSDBClient(cfg.Model, options...)
+	leader, err := findLeader(ctx, endpoints, tlsConfig, cfg.Model.Name())
 	if err != nil {
-		return nil, fmt.Errorf("OVSDB client for %s: %w", cfg.Endpoint, err)
+		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
-	if err := c.Connect(ctx); err != nil {
-		c.Close()
-		return nil, fmt.Errorf("connect to OVSDB server %s: %w", cfg.Endpoint, err)
+	c, err := connect(ctx, leader.endpoint, tlsConfig, cfg.Model)
+	if err != nil {
+		leader.close()
+		return nil, err
 	}
-	s := &Session{Client: c, ended: make(chan struct{}), changed: make(chan struct{})}
-	c.Cache().AddEventHandler(&cache.EventHandlerFuncs{
-		AddFunc:    func(string, model.Model) { s.notify() },
-		UpdateFunc: func(string, model.Model, model.Model) { s.notify() },
-		DeleteFunc: func(string, model.Model) { s.notify() },
-	})
-	if _, err := c.Monitor(ctx, c.NewMonitor(cfg.Tables...)); err != nil {
-		c.Close()
-		return nil, fmt.Errorf("monitor OVSDB server %s: %w", cfg.Endpoint, err)
+	s := &Session{connection: c, leader: leader, changed: make(chan struct{})}
+	if err := c.monitor(ctx, s.notify, cfg.Tables...); err != nil {
+		s.close()
+		return nil, err
 	}
 	return s, nil
 }
 
-// probe returns when the connection is lost or the server no longer answers.
-// The client's notification of a lost connection is dropped when nobody is
-// listening at that moment; the echo finds those.
-func (s *Session) probe(ctx context.Context) error {
-	tick := time.NewTicker(echoInterval)
+func (s *Session) close() {
+	s.connection.close()
+	s.leader.close()
+}
+
+// watch returns when the connection is lost or the server no longer answers.
+func (s *Session) watch(ctx context.Context) error {
+	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
-	lost := s.DisconnectNotify()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-lost:
+		case <-s.lost:
 			return errDisconnected
 		case <-tick.C:
 		}
-		echo, cancel := context.WithTimeout(ctx, echoTimeout)
-		err := s.Echo(echo)
-		cancel()
-		if err != nil {
-			return fmt.Errorf("OVSDB echo: %w", err)
+		if err := s.probe(ctx); err != nil {
+			return err
 		}
 	}
 }

@@ -1,0 +1,47 @@
+// Copyright The ovn-dhcp-ipam Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/controller"
+)
+
+// runStandalone runs both daemons in one process, for a host without Kubernetes.
+func runStandalone(ctx context.Context, args []string) error {
+	flags := newFlags("standalone", "Run the node daemon and the controller in one process, on a directory of objects.")
+	flags.addSource(false)
+	nodeConfig, controllerConfig := addNodeFlags(flags), addControllerFlags(flags)
+	log, err := flags.parse(args)
+	if err != nil {
+		return err
+	}
+	if flags.objects == "" {
+		return errObjectsMissing
+	}
+	from, err := flags.source("ovn-dhcp-ipam", log)
+	if err != nil {
+		return err
+	}
+	nodeConfig.Log, controllerConfig.Log = log, log
+	server, err := newServer(ctx, nodeConfig, flags.pluginType, from)
+	if err != nil {
+		return err
+	}
+	controllerConfig.PluginType = flags.pluginType
+	if controllerConfig.Source, err = from.follow(); err != nil {
+		return err
+	}
+	c, err := controller.New(*controllerConfig)
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return server.Run(ctx) })
+	g.Go(func() error { return c.Run(ctx) })
+	return g.Wait()
+}

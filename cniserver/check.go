@@ -1,0 +1,75 @@
+// Copyright The ovn-dhcp-ipam Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cniserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/vishvananda/netlink"
+)
+
+// check says whether an attachment is as its ADD left it: the record, the pod's
+// interface with its address, and the OVS port.
+func (s *Server) check(ctx context.Context, c call) error {
+	a, ok := s.records.Get(attachmentKey(c.containerID, c.ifname))
+	if !ok || a.State != stateLive {
+		return fail(types.ErrUnknownContainer, fmt.Errorf("container %q has no interface %q of this plugin", c.containerID, c.ifname))
+	}
+	if !inPlace(a) {
+		return fmt.Errorf("interface %s with MAC address %s is not in %s any more", a.IfName, a.MAC, a.Netns)
+	}
+	if err := hasAddress(a); err != nil {
+		return err
+	}
+	installed, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	return s.vswitch.awaitInstalled(installed, a.HostIfName)
+}
+
+func hasAddress(a attachment) error {
+	netns, err := openNetns(a.Netns)
+	if err != nil {
+		return err
+	}
+	defer netns.Close()
+	link, err := netns.LinkByName(a.IfName)
+	if err != nil {
+		return fmt.Errorf("interface %s: %w", a.IfName, err)
+	}
+	addrs, err := netns.AddrList(link, netlink.FAMILY_V4)
+	if err != nil {
+		return fmt.Errorf("addresses of interface %s: %w", a.IfName, err)
+	}
+	if !slices.ContainsFunc(addrs, func(has netlink.Addr) bool { return has.IPNet.String() == a.Lease.Addr.String() }) {
+		return fmt.Errorf("interface %s does not have address %s", a.IfName, a.Lease.Addr)
+	}
+	return nil
+}
+
+// collect undoes the network's attachments that the runtime does not name as
+// valid (CNI specification 1.1.0, GC).
+func (s *Server) collect(ctx context.Context, c call) error {
+	var conf types.NetConf
+	if err := json.Unmarshal(c.config, &conf); err != nil {
+		return fail(types.ErrDecodingFailure, fmt.Errorf("network configuration: %w", err))
+	}
+	valid := map[string]bool{}
+	for _, v := range conf.ValidAttachments {
+		valid[attachmentKey(v.ContainerID, v.IfName)] = true
+	}
+	var errs error
+	for key, a := range s.records.All() {
+		if a.Network != conf.Name || valid[key] || a.State == stateAdding {
+			continue
+		}
+		s.log.Info("attachment is not valid any more", "pod", a.Namespace+"/"+a.Pod, "sandbox", a.ContainerID, "ifname", a.IfName)
+		errs = errors.Join(errs, s.del(ctx, call{containerID: a.ContainerID, ifname: a.IfName}))
+	}
+	return errs
+}

@@ -1,0 +1,109 @@
+// Copyright The ovn-dhcp-ipam Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// GetPod returns a pod as the API has it now. apierrors.IsNotFound holds for
+// the error of one that does not exist.
+func (c *Client) GetPod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+	return c.typed.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// patchOp is an operation of a JSON Patch (RFC 6902).
+type patchOp struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
+// annotationPatch sets one annotation, or with "" removes it, if the pod's UID
+// and the annotation are still what they are in pod. Other changes of the pod
+// don't matter. Testing for null is testing that there is no such field.
+func annotationPatch(pod *corev1.Pod, annotation, value string) []patchOp {
+	const annotations = "/metadata/annotations"
+	path := annotations + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(annotation)
+	ops := []patchOp{{"test", "/metadata/uid", pod.UID}}
+	old, set := pod.Annotations[annotation]
+	switch {
+	case len(pod.Annotations) == 0:
+		return append(ops, patchOp{"test", annotations, nil}, patchOp{"add", annotations, map[string]string{annotation: value}})
+	case !set:
+		return append(ops, patchOp{"test", path, nil}, patchOp{"add", path, value})
+	case value == "":
+		return append(ops, patchOp{"test", path, old}, patchOp{"remove", path, nil})
+	}
+	return append(ops, patchOp{"test", path, old}, patchOp{"replace", path, value})
+}
+
+// AnnotatePod replaces the value of one annotation of the pod with this UID by
+// what change makes of the present one, "" standing for an annotation that is
+// not set. It is a JSON Patch that the server refuses when the pod's UID or the
+// annotation has changed meanwhile; then it starts over, until ctx ends. When
+// the pod is gone, or has another UID, the error is that of a pod that does not
+// exist and nothing is written.
+func (c *Client) AnnotatePod(ctx context.Context, namespace, name string, uid types.UID, annotation string, change func(old string) (string, error)) error {
+	for {
+		pod, err := c.GetPod(ctx, namespace, name)
+		if err != nil {
+			return err
+		}
+		if pod.UID != uid {
+			return apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, name)
+		}
+		old := pod.Annotations[annotation]
+		value, err := change(old)
+		if err != nil || value == old {
+			return err
+		}
+		patch, err := json.Marshal(annotationPatch(pod, annotation, value))
+		if err != nil {
+			return fmt.Errorf("annotate pod %s/%s: %w", namespace, name, err)
+		}
+		// The status is what a node may write of a pod.
+		_, err = c.typed.CoreV1().Pods(namespace).Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{}, "status")
+		// A failed test is an invalid patch; what else it could be would be so
+		// for ever, and ends with ctx.
+		if !apierrors.IsInvalid(err) && !apierrors.IsConflict(err) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// PodProblems returns what has been reported on a pod, each as
+// "reason: message".
+func (c *Client) PodProblems(ctx context.Context, namespace, name string) ([]string, error) {
+	pod, err := c.GetPod(ctx, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	events, err := c.typed.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.Set{"involvedObject.uid": string(pod.UID), "type": corev1.EventTypeWarning}.String(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("events of pod %s/%s: %w", namespace, name, err)
+	}
+	var problems []string
+	for _, e := range events.Items {
+		if e.Source.Component == controllerComponent {
+			problems = append(problems, e.Reason+": "+e.Message)
+		}
+	}
+	return problems, nil
+}
+
+// controllerComponent is the component that reports problems of pods.
+const controllerComponent = "ovn-dhcp-ipam-controller"

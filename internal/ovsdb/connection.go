@@ -1,0 +1,154 @@
+// Copyright The ovn-dhcp-ipam Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ovsdb
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/ovn-org/libovsdb/cache"
+	"github.com/ovn-org/libovsdb/client"
+	"github.com/ovn-org/libovsdb/model"
+	libovsdb "github.com/ovn-org/libovsdb/ovsdb"
+)
+
+const (
+	connectTimeout = 5 * time.Second
+	monitorTimeout = 30 * time.Second
+	probeTimeout   = 15 * time.Second
+	closeTimeout   = 5 * time.Second
+)
+
+// connection is a libovsdb client that is connected once and then thrown away.
+// Three things are done otherwise than by libovsdb: the cache can still be read
+// when the connection is lost, the loss is always noticed, and no call lasts
+// longer than its context.
+type connection struct {
+	client.Client
+
+	endpoint string
+	cache    *cache.TableCache
+	ended    chan struct{} // closed when the connection is given up
+	lost     chan struct{} // closed when it is lost and libovsdb has cleaned up
+}
+
+// connect dials one server. tlsConfig is used for an ssl endpoint.
+func connect(ctx context.Context, endpoint string, tlsConfig *tls.Config, db model.ClientDBModel) (*connection, error) {
+	quiet := logr.Discard()
+	inner, err := client.NewOVSDBClient(db, client.WithLogger(&quiet), client.WithEndpoint(endpoint), client.WithTLSConfig(tlsConfig))
+	if err != nil {
+		return nil, fmt.Errorf("OVSDB client for %s: %w", endpoint, err)
+	}
+	c := &connection{Client: inner, endpoint: endpoint, ended: make(chan struct{}), lost: make(chan struct{})}
+	failed := make(chan struct{})
+	// libovsdb's notification reaches only those who are waiting for it at that
+	// moment.
+	go func() {
+		select {
+		case <-inner.DisconnectNotify():
+			close(c.lost)
+		case <-failed:
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	if err := inner.Connect(ctx); err != nil {
+		close(failed)
+		return nil, fmt.Errorf("connect to OVSDB server %s: %w", endpoint, err)
+	}
+	// libovsdb forgets the cache with the connection.
+	if c.cache = inner.Cache(); c.cache == nil {
+		c.close()
+		return nil, fmt.Errorf("connect to OVSDB server %s: %w", endpoint, errDisconnected)
+	}
+	return c, nil
+}
+
+// monitor fills the cache and keeps it in step. changed is called after each
+// change of a row.
+func (c *connection) monitor(ctx context.Context, changed func(), tables ...client.MonitorOption) error {
+	c.cache.AddEventHandler(&cache.EventHandlerFuncs{
+		AddFunc:    func(string, model.Model) { changed() },
+		UpdateFunc: func(string, model.Model, model.Model) { changed() },
+		DeleteFunc: func(string, model.Model) { changed() },
+	})
+	m := c.NewMonitor(tables...)
+	// Of the methods with small updates, the one for which libovsdb ends the
+	// connection when an update does not fit its cache.
+	m.Method = libovsdb.ConditionalMonitorRPC
+	_, err := bounded(ctx, c.ended, func(ctx context.Context) (client.MonitorCookie, error) {
+		// When its context ends, libovsdb looks at an answer that may be coming
+		// in at this moment: a data race.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), monitorTimeout)
+		defer cancel()
+		return c.Client.Monitor(ctx, m)
+	})
+	if err != nil {
+		return fmt.Errorf("monitor OVSDB server %s: %w", c.endpoint, err)
+	}
+	return nil
+}
+
+// close ends the connection and waits for what libovsdb has started. A write to
+// a server that does not read holds that up until the kernel gives up; there is
+// no waiting for it.
+func (c *connection) close() {
+	close(c.ended)
+	go c.Client.Close()
+	select {
+	case <-c.lost:
+	case <-time.After(closeTimeout):
+	}
+}
+
+// Cache has the rows that are monitored, as they were last when the connection
+// is lost.
+func (c *connection) Cache() *cache.TableCache { return c.cache }
+
+// Transact sends a transaction and returns the results of its operations
+// (RFC 7047, 4.1.3). With an error it is not known whether the server made it.
+func (c *connection) Transact(ctx context.Context, ops ...libovsdb.Operation) ([]libovsdb.OperationResult, error) {
+	return bounded(ctx, c.ended, func(ctx context.Context) ([]libovsdb.OperationResult, error) {
+		return c.Client.Transact(ctx, ops...)
+	})
+}
+
+// probe returns when the server has answered. It is an empty transaction:
+// libovsdb's Echo has the same data race as its Monitor.
+func (c *connection) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	if _, err := c.Transact(ctx); err != nil {
+		return fmt.Errorf("OVSDB server %s does not answer: %w", c.endpoint, err)
+	}
+	return nil
+}
+
+// bounded waits for a call until ctx or the connection ends, and then no
+// longer: the call itself may be stuck in a write, whatever its context says.
+func bounded[T any](ctx context.Context, ended <-chan struct{}, call func(ctx context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type outcome struct {
+		value T
+		err   error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		value, err := call(ctx)
+		done <- outcome{value, err}
+	}()
+	var none T
+	select {
+	case o := <-done:
+		return o.value, o.err
+	case <-ctx.Done():
+		return none, ctx.Err()
+	case <-ended:
+		return none, ErrEnded
+	}
+}
