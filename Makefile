@@ -19,16 +19,16 @@ build: ## build the commands into bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/...
 
 .PHONY: demo
-demo: packages build ## start a two-node lab with two pods that stays up
+demo: root packages build ## start a two-node lab with two pods that stays up
 	CGO_ENABLED=0 go build -o $(BIN)/ ./test/demo
-	@$(BIN)/demo up $(CURDIR)/$(LAB) $(CURDIR)/$(BIN)
+	@$(BIN)/demo up "$(CURDIR)/$(LAB)" "$(CURDIR)/$(BIN)"
 
 .PHONY: demo-down
 demo-down: ## end what "make demo" started
-	@test ! -x $(BIN)/demo || $(BIN)/demo down $(CURDIR)/$(LAB) $(CURDIR)/$(BIN)
+	@test ! -x $(BIN)/demo || $(BIN)/demo down "$(CURDIR)/$(LAB)" "$(CURDIR)/$(BIN)"
 
 .PHONY: test
-test: packages lint ## run all tests; needs root
+test: root packages ovn25 tools lint ## run all tests; needs root
 	@echo "running all tests, those with real OVN and DHCP included ..."
 	go test -race -tags lab -timeout 20m ./...
 	@$(MAKE) --no-print-directory size
@@ -59,6 +59,18 @@ fuzz: ## run each fuzz target for a while (FUZZTIME, default 30s)
 .PHONY: generate
 generate: ## generate models/ from the schemas beside them
 	go generate ./models
+
+.PHONY: root
+root:
+	@test "$$(id -u)" = 0 || { echo "this needs root: network namespaces are made"; exit 1; }
+
+# What the tests run beside the distribution's packages is kept outside of the
+# checkout: a newer OVN, and programs of Kubernetes that are built once.
+.PHONY: ovn25 tools
+ovn25:
+	@test/ovn25.sh >/dev/null
+tools:
+	@test/tools/build.sh >/dev/null
 
 .PHONY: packages
 packages:

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -60,26 +61,27 @@ func up(f folder, bin string) error {
 	if err := f.writePID(cmd.Process.Pid); err != nil {
 		return errors.Join(err, cmd.Process.Kill(), cmd.Wait())
 	}
-	if err := relay(out); err != nil {
-		err = errors.Join(err, cmd.Process.Signal(syscall.SIGTERM))
-		if waitErr := cmd.Wait(); waitErr != nil {
-			reason, _ := os.ReadFile(f.log())
-			err = fmt.Errorf("%w: %v\n%s", err, waitErr, reason)
+	if !relay(out) {
+		// It ends by itself, and has said why.
+		waitErr := cmd.Wait()
+		reason, err := os.ReadFile(f.log())
+		if err == nil && len(reason) > 0 {
+			waitErr = errors.New(strings.TrimPrefix(strings.TrimSpace(string(reason)), "demo: "))
 		}
-		return errors.Join(err, os.Remove(f.pid()))
+		return errors.Join(waitErr, down(f))
 	}
 	return writeEnv(f, cmd.Process.Pid)
 }
 
-// relay prints what the demo's process says until it is ready.
-func relay(out io.Reader) error {
+// relay prints what the demo's process says until it is ready, or ends.
+func relay(out io.Reader) (isReady bool) {
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		if lines.Text() == ready {
-			return nil
+			return true
 		}
 		fmt.Println(lines.Text())
 	}
-	return errors.New("the lab did not come up")
+	return false
 }
 
 // writeEnv writes the settings for a shell. The tools of OVN and OVS reach the
@@ -96,13 +98,14 @@ func writeEnv(f folder, pid int) error {
 	env := fmt.Sprintf(`export PATH="$PATH:/usr/sbin:/sbin"
 export OVN_NB_DB='unix:%[1]s/central/ovnnb_db.sock'
 export OVN_SB_DB='unix:%[1]s/central/ovnsb_db.sock'
-# ovs-vsctl shows node1; "on node2 ovs-vsctl show" the other one.
-export OVS_RUNDIR='%[1]s/node1'
-on() { _node=$1; shift; OVS_RUNDIR='%[1]s'/$_node OVN_RUNDIR='%[1]s'/$_node "$@"; }
-# "lab COMMAND" runs a command where the lab's network namespaces are, and
-# "pod NAME COMMAND" in a pod.
+# "lab COMMAND" runs a command where the lab's processes and network namespaces
+# are, "node NAME COMMAND" on a node, and "pod NAME COMMAND" in a pod.
 lab() { nsenter --target %[2]d --mount --pid --net -- "$@"; }
-pod() { _pod=$1; shift; lab ip netns exec "$(lab ip netns list | awk '{print $1}' | grep -e "-$_pod\$")" "$@"; }
+node() { _node=$1; shift; lab nsenter --target "$(cat '%[1]s'/"$_node"/node.pid)" --mount --net -- "$@"; }
+pod() {
+	_pod=$(lab ip netns list | awk '{print $1}' | grep -e "-$1\$") || { echo "no pod $1 in the lab" >&2; return 1; }
+	shift; lab ip netns exec "$_pod" "$@"
+}
 `, run, pid)
 	if err := os.WriteFile(f.env(), []byte(env), 0o644); err != nil {
 		return err
@@ -110,7 +113,7 @@ pod() { _pod=$1; shift; lab ip netns exec "$(lab ip netns list | awk '{print $1}
 	fmt.Printf(`
 The lab stays up until "make demo-down". To look around:
   . %s
-  ovn-nbctl show; ovn-sbctl show; ovs-vsctl show; on node2 ovs-vsctl show
+  ovn-nbctl show; ovn-sbctl show; node node1 ovs-vsctl show
   pod web ip addr; pod web ping -c 3 %s
   ls %s   # the pods and the network, as files
 `, relative(f.env()), "10.1.192.1", relative(filepath.Join(run, "objects")))

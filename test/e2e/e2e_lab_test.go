@@ -36,13 +36,14 @@ func TestMain(m *testing.M) {
 	lab.Main(m)
 }
 
-// binaries builds the commands once for all tests.
+// binaries builds the commands once for all tests. Faults are injected where
+// the environment says so.
 var binaries = sync.OnceValues(func() (string, error) {
 	bin, err := os.MkdirTemp("", "bin")
 	if err != nil {
 		return "", err
 	}
-	return bin, site.Build(context.Background(), bin, "-race")
+	return bin, site.Build(context.Background(), bin, "-race", "-tags", "faultinjection")
 })
 
 // world is a site for one test.
@@ -58,7 +59,7 @@ func newWorld(t *testing.T, o site.Options) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Bin = bin
+	o.Bin, o.RBAC = bin, "../../deploy/rbac.yaml"
 	s, err := site.Start(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)

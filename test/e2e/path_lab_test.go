@@ -19,24 +19,43 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/podnet"
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/kube"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/lab"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/site"
 )
 
-// TestPath follows two pods on two nodes from ADD to DEL.
+// TestPath follows two pods on two nodes from ADD to DEL: on the system's OVN and
+// on a newer one, on an untagged network and on a VLAN, with the objects in a
+// directory and in the Kubernetes API.
 func TestPath(t *testing.T) {
-	w := newWorld(t, site.Options{Lab: lab.Options{Nodes: 2}})
+	t.Run("directory", func(t *testing.T) {
+		newWorld(t, site.Options{Lab: lab.Options{Nodes: 2}}).path()
+	})
+	t.Run("OVN 25.03 with VLAN", func(t *testing.T) {
+		ovn, err := lab.OVN25()
+		if err != nil {
+			t.Fatal(err)
+		}
+		newWorld(t, site.Options{Lab: lab.Options{Nodes: 2, OVN: ovn, VLAN: 100}}).path()
+	})
+	t.Run("Kubernetes", func(t *testing.T) {
+		newWorld(t, site.Options{Lab: lab.Options{Nodes: 2}, Kube: kube.New(t, kube.Options{})}).path()
+	})
+}
+
+func (w *world) path() {
+	t := w.t
 	before := []map[string]string{w.snapshot(0), w.snapshot(1)}
 	type pod struct {
-		call        site.Call
-		name, netns string
-		mac, addr   string
+		call             site.Call
+		name, netns, uid string
+		mac, addr        string
 	}
 	pods := []*pod{{name: "web"}, {name: "db"}}
 	var wg sync.WaitGroup
 	for i, p := range pods {
 		object, netns := w.newPod(p.name, i)
-		p.netns, p.call = netns, w.Attach("ADD", object, w.lan, netns)
+		p.netns, p.uid, p.call = netns, string(object.UID), w.Attach("ADD", object, w.lan, netns)
 		wg.Go(func() {
 			r, err := w.CNI(t.Context(), i, p.call)
 			if err != nil {
@@ -90,7 +109,7 @@ func TestPath(t *testing.T) {
 		for column, want := range map[string]string{
 			"port_security":                     p.mac + " " + ip.String(),
 			"options:requested-chassis":         w.Lab.Nodes[i].Name,
-			"options:iface-id-ver":              "uid-" + p.name,
+			"options:iface-id-ver":              p.uid,
 			"external_ids:namespace":            "default",
 			"external_ids:pod":                  "true",
 			"external_ids:k8s.ovn.org/network":  "lan",
@@ -106,7 +125,7 @@ func TestPath(t *testing.T) {
 
 		host := hostInterface(w, i)
 		for key, want := range map[string]string{
-			"attached_mac": p.mac, "iface-id": port, "iface-id-ver": "uid-" + p.name, "sandbox": p.netns, "pod-if-name": "net1",
+			"attached_mac": p.mac, "iface-id": port, "iface-id-ver": p.uid, "sandbox": p.netns, "pod-if-name": "net1",
 			"ip_addresses": p.addr, "k8s.ovn.org/network": "lan", "k8s.ovn.org/nad": "default/lan",
 		} {
 			if got := strings.Trim(w.vsctl(i, "get", "Interface", host, "external_ids:"+key), "\""); got != want {
@@ -236,19 +255,23 @@ func TestNewerSandbox(t *testing.T) {
 	}
 	oldCall.Command = "DEL"
 	w.cni(0, oldCall)
-	if w.lease(r.Interfaces[1].Mac) == nil {
-		t.Error("the DEL of the first sandbox released the lease of the second")
+	if log := w.Lab.DHCP.Log(); strings.Contains(log, "DHCPRELEASE") || w.lease(r.Interfaces[1].Mac) == nil {
+		t.Errorf("the DEL of the first sandbox released the lease of the second:\n%s", log)
 	}
 	if e, ok := w.entry(pod, "default/lan"); !ok || len(e.Addrs) != 1 {
 		t.Errorf("annotation entry %+v, %v", e, ok)
 	}
+	// A RELEASE would be before this in the server's log.
 	w.in(newer, "ping", "-c1", "-W2", w.Lab.Phys.Gateway.String())
+	if log := w.Lab.DHCP.Log(); strings.Contains(log, "DHCPRELEASE") {
+		t.Errorf("a lease was released:\n%s", log)
+	}
 }
 
 // TestKilledDuringAdd ends the daemon by SIGKILL while an ADD waits for OVN.
 func TestKilledDuringAdd(t *testing.T) {
 	w := newWorld(t, site.Options{})
-	w.must(w.StopController(syscall.SIGTERM))
+	w.must(w.StopController(0, syscall.SIGTERM))
 	before := w.snapshot(0)
 	pod, netns := w.newPod("web", 0)
 	ctx, cancel := context.WithCancel(t.Context())

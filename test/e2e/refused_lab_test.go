@@ -111,7 +111,7 @@ func TestSilentServer(t *testing.T) {
 // TestNoController has nobody make the logical port: the ADD says who failed.
 func TestNoController(t *testing.T) {
 	w := newWorld(t, site.Options{NodeArgs: []string{"--install-timeout", "1s"}})
-	w.must(w.StopController(syscall.SIGTERM))
+	w.must(w.StopController(0, syscall.SIGTERM))
 	pod, netns := w.newPod("web", 0)
 	before := w.snapshot(0)
 	w.refused(0, w.Attach("ADD", pod, w.lan, netns), 11, "await OVN", "default.lan_default_web", "controller")

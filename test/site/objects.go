@@ -5,16 +5,24 @@ package site
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 
-	"github.com/google/renameio/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
+
+// objects is where a site's pods and NADs are.
+type objects interface {
+	// flags tell a daemon where, acting as the service account of that name.
+	flags(account string) ([]string, error)
+	// putPod creates or replaces a pod and returns it as it is then.
+	putPod(pod *corev1.Pod) (*corev1.Pod, error)
+	getPod(namespace, name string) (*corev1.Pod, error)
+	putNetwork(namespace, name, config string) error
+	// remove removes a "pod" or a "nad".
+	remove(kind, namespace, name string) error
+}
 
 // Network is a NAD.
 type Network struct {
@@ -37,57 +45,51 @@ func (n Network) Conf() []byte {
 	return data
 }
 
-// LAN is the plain network of the lab's physical network.
+// LAN is the network of the lab's physical network.
 func (s *Site) LAN() Network {
-	return Network{Namespace: "default", Name: "lan", Config: map[string]any{
+	config := map[string]any{
 		"name": "lan", "topology": "localnet", "role": "secondary", "physicalNetworkName": s.Lab.Phys.Network,
 		"ipam": map[string]any{"type": "dhcp"},
-	}}
+	}
+	if s.Lab.Phys.VLAN != 0 {
+		config["vlanID"] = s.Lab.Phys.VLAN
+	}
+	return Network{Namespace: "default", Name: "lan", Config: config}
 }
 
 // PutNetwork creates or replaces a NAD.
 func (s *Site) PutNetwork(n Network) error {
-	return s.put("nad", n.Namespace, n.Name, map[string]any{
-		"apiVersion": "k8s.cni.cncf.io/v1",
-		"kind":       "NetworkAttachmentDefinition",
-		"metadata":   map[string]any{"namespace": n.Namespace, "name": n.Name},
-		"spec":       map[string]any{"config": string(n.Conf())},
-	})
+	return s.objects.putNetwork(n.Namespace, n.Name, string(n.Conf()))
 }
 
-// Pod makes a pod of the i-th node. Each pod has a UID of its own, also one that
-// is made again under its name.
+// Pod makes a pod of the i-th node, which PutPod is to create. The Kubernetes
+// API gives it another UID.
 func (s *Site) Pod(namespace, name string, i int, uid string) *corev1.Pod {
 	return &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(uid)},
-		Spec:       corev1.PodSpec{NodeName: s.Lab.Nodes[i].Name},
+		Spec: corev1.PodSpec{
+			NodeName:   s.Lab.Nodes[i].Name,
+			Containers: []corev1.Container{{Name: "app", Image: "app"}},
+		},
 	}
 }
 
-// PutPod creates or replaces a pod.
-func (s *Site) PutPod(pod *corev1.Pod) error { return s.put("pod", pod.Namespace, pod.Name, pod) }
+// PutPod creates or replaces a pod, and sets what comes back, as its UID.
+func (s *Site) PutPod(pod *corev1.Pod) error {
+	now, err := s.objects.putPod(pod)
+	if err == nil {
+		*pod = *now
+	}
+	return err
+}
 
 // GetPod reads a pod as it is now.
 func (s *Site) GetPod(namespace, name string) (*corev1.Pod, error) {
-	data, err := os.ReadFile(s.file("pod", namespace, name))
-	if err != nil {
-		return nil, err
-	}
-	var pod corev1.Pod
-	return &pod, json.Unmarshal(data, &pod)
+	return s.objects.getPod(namespace, name)
 }
 
 // Delete removes an object: kind is "pod" or "nad".
 func (s *Site) Delete(kind, namespace, name string) error {
-	return os.Remove(s.file(kind, namespace, name))
-}
-
-func (s *Site) file(kind, namespace, name string) string {
-	return filepath.Join(s.Objects, kind+"."+namespace+"."+name+".json")
-}
-
-func (s *Site) put(kind, namespace, name string, object any) error {
-	data, err := json.MarshalIndent(object, "", "  ")
-	return errors.Join(err, renameio.WriteFile(s.file(kind, namespace, name), data, 0o644, renameio.WithTempDir(s.Objects)))
+	return s.objects.remove(kind, namespace, name)
 }

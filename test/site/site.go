@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/kube"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/lab"
 )
 
@@ -29,17 +30,28 @@ type Options struct {
 	Bin string
 	// NodeArgs and ControllerArgs are further flags of the daemons.
 	NodeArgs, ControllerArgs []string
+	// Standalone has one process on the only node be both daemons.
+	Standalone bool
+	// Kube has the objects in its API, if it is set; else they are in a
+	// directory.
+	Kube *kube.ControlPlane
+	// RBAC is the manifest of the daemons' rights in the API.
+	RBAC string
 }
 
 // Site is a running site.
 type Site struct {
 	Lab *lab.Lab
-	// Objects is the directory of objects that all daemons share.
+	// Objects is the directory of objects that all daemons share, unless these
+	// are in the Kubernetes API.
 	Objects string
+	// NodeEnv is added to the environment of the node daemons that are started.
+	NodeEnv []string
 
-	options    Options
-	controller *daemon
-	nodes      []*daemon
+	options     Options
+	objects     objects
+	controllers []*daemon
+	nodes       []*daemon
 }
 
 // Build builds the product's commands into a folder, with further arguments of
@@ -65,7 +77,14 @@ func Start(ctx context.Context, o Options) (s *Site, err error) {
 			err = errors.Join(err, s.Stop())
 		}
 	}()
-	if err := os.Mkdir(s.Objects, 0o755); err != nil {
+	if o.Kube == nil {
+		s.objects = directory(s.Objects)
+		err = os.Mkdir(s.Objects, 0o755)
+	} else {
+		s.objects = cluster{o.Kube}
+		err = cluster{o.Kube}.install(ctx, l, o.RBAC)
+	}
+	if err != nil {
 		return s, err
 	}
 	s.nodes = make([]*daemon, len(l.Nodes))
@@ -73,6 +92,9 @@ func Start(ctx context.Context, o Options) (s *Site, err error) {
 		if err := s.StartNode(ctx, i); err != nil {
 			return s, err
 		}
+	}
+	if o.Standalone {
+		return s, nil
 	}
 	return s, s.StartController()
 }
@@ -83,24 +105,46 @@ func (s *Site) Stop() error {
 	for i := range s.nodes {
 		errs = append(errs, s.StopNode(i, syscall.SIGTERM))
 	}
-	errs = append(errs, s.StopController(syscall.SIGTERM), s.Lab.Stop())
-	return errors.Join(errs...)
+	for i := range s.controllers {
+		errs = append(errs, s.StopController(i, syscall.SIGTERM))
+	}
+	return errors.Join(errors.Join(errs...), s.Lab.Stop())
 }
 
-// StartController starts the controller.
-func (s *Site) StartController() (err error) {
-	args := append([]string{"controller", "--objects", s.Objects, "--nb", s.Lab.NB, "--log-level", "debug"}, s.options.ControllerArgs...)
+// StartController starts a controller; the first is number 0.
+func (s *Site) StartController() error {
+	source, err := s.objects.flags("ovn-dhcp-ipam-controller")
+	if err != nil {
+		return err
+	}
+	args := slices.Concat([]string{"controller", "--nb", s.Lab.NB, "--log-level", "debug"}, source, s.options.ControllerArgs)
 	cmd := exec.Command(s.binary("ovn-dhcp-ipam"), args...)
-	s.controller, err = start(cmd, filepath.Join(s.Lab.Dir, "controller.log"))
-	return err
+	d, err := start(cmd, filepath.Join(s.Lab.Dir, fmt.Sprintf("controller%d.log", len(s.controllers))))
+	if err != nil {
+		return err
+	}
+	s.controllers = append(s.controllers, d)
+	return nil
 }
 
-// StopController ends the controller by a signal and waits for its end. SIGTERM
-// has to end it without an error.
-func (s *Site) StopController(sig syscall.Signal) error {
-	d := s.controller
-	s.controller = nil
+// StopController ends a controller by a signal and waits for its end. SIGTERM
+// has to end it without an error. One that has ended before is no error.
+func (s *Site) StopController(i int, sig syscall.Signal) error {
+	d := s.controllers[i]
+	s.controllers[i] = nil
 	return d.stop(sig)
+}
+
+// SignalController sends a signal to a controller.
+func (s *Site) SignalController(i int, sig syscall.Signal) error {
+	return s.controllers[i].cmd.Process.Signal(sig)
+}
+
+// ControllerEnded awaits that a controller ends by itself.
+func (s *Site) ControllerEnded(ctx context.Context, i int) error {
+	d := s.controllers[i]
+	s.controllers[i] = nil
+	return d.awaitEnd(ctx)
 }
 
 // StateDir is where the i-th node's daemon has its records.
@@ -109,18 +153,37 @@ func (s *Site) StateDir(i int) string { return filepath.Join(s.Lab.Nodes[i].Dir,
 // StartNode starts the daemon of the i-th node and returns when it listens.
 func (s *Site) StartNode(ctx context.Context, i int) (err error) {
 	n := s.Lab.Nodes[i]
-	args := append([]string{
-		"node", "--objects", s.Objects, "--node-name", n.Name, "--cluster-id", "site", "--state-dir", s.StateDir(i), "--log-level", "debug",
-	}, s.options.NodeArgs...)
+	command := []string{"node"}
+	if s.options.Standalone {
+		command = []string{"standalone", "--nb", s.Lab.NB}
+	}
+	source, err := s.objects.flags("ovn-dhcp-ipam-node")
+	if err != nil {
+		return err
+	}
+	args := slices.Concat(command, source,
+		[]string{"--node-name", n.Name, "--cluster-id", "site", "--state-dir", s.StateDir(i), "--log-level", "debug"}, s.options.NodeArgs)
 	// The daemon outlives ctx: it ends with StopNode, or with the lab.
 	cmd := n.Command(context.WithoutCancel(ctx), s.binary("ovn-dhcp-ipam"), args...)
+	cmd.Env = append(cmd.Env, s.NodeEnv...)
 	if s.nodes[i], err = start(cmd, filepath.Join(n.Dir, "node.log")); err != nil {
+		return err
+	}
+	// For people who want to enter the node.
+	if err := os.WriteFile(filepath.Join(n.Dir, "node.pid"), fmt.Appendln(nil, s.nodes[i].cmd.Process.Pid), 0o644); err != nil {
 		return err
 	}
 	return s.nodes[i].await(ctx, func() bool {
 		conn, err := net.Dial("unix", filepath.Join(n.Dir, "ovn-kubernetes/cni/ovn-cni-server.sock"))
 		return err == nil && conn.Close() == nil
 	})
+}
+
+// NodeEnded awaits that the daemon of the i-th node ends by itself.
+func (s *Site) NodeEnded(ctx context.Context, i int) error {
+	d := s.nodes[i]
+	s.nodes[i] = nil
+	return d.awaitEnd(ctx)
 }
 
 // StopNode is StopController for the daemon of the i-th node.
@@ -133,10 +196,12 @@ func (s *Site) StopNode(i int, sig syscall.Signal) error {
 // Logs are the logs of the product's daemons.
 func (s *Site) Logs() string {
 	var b strings.Builder
-	paths, _ := filepath.Glob(filepath.Join(s.Lab.Dir, "*", "node.log")) // the pattern is good
-	for _, path := range append(paths, filepath.Join(s.Lab.Dir, "controller.log")) {
-		data, err := os.ReadFile(path)
-		fmt.Fprintf(&b, "== %s (%v)\n%s", path, err, data)
+	for _, pattern := range []string{"*/node.log", "controller*.log"} {
+		paths, _ := filepath.Glob(filepath.Join(s.Lab.Dir, pattern)) // the pattern is good
+		for _, path := range paths {
+			data, err := os.ReadFile(path)
+			fmt.Fprintf(&b, "== %s (%v)\n%s", path, err, data)
+		}
 	}
 	return b.String()
 }
@@ -184,6 +249,15 @@ func (d *daemon) await(ctx context.Context, ready func() bool) error {
 		}
 	}
 	return nil
+}
+
+func (d *daemon) awaitEnd(ctx context.Context) error {
+	select {
+	case <-d.ended:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%s has not ended: %w", d.cmd, ctx.Err())
+	}
 }
 
 func (d *daemon) stop(sig syscall.Signal) error {
