@@ -263,7 +263,7 @@ func TestPodsToRows(t *testing.T) {
 	l.set(t, podYAML("p1", mac1, "192.0.2.7/24"))
 	l.awaitPorts(localnetPort, portLine("p1", mac1+" 192.0.2.7"))
 	for _, tt := range []struct{ table, row, column, want string }{
-		{"Logical_Switch", "net_ovn_localnet_switch", "external_ids", `{"k8s.ovn.org/network"=net, "k8s.ovn.org/role"=secondary, "k8s.ovn.org/topology"=localnet, "ovn-dhcp-ipam/owner"="network/net"}`},
+		{"Logical_Switch", "net_ovn_localnet_switch", "external_ids", `{"k8s.ovn.org/network"=net, "k8s.ovn.org/role"=secondary, "k8s.ovn.org/topology"=localnet, "ovn-dhcp-ipam/nad"="ns/net", "ovn-dhcp-ipam/owner"="network/net"}`},
 		{"Logical_Switch_Port", "net_ovn_localnet_port", "options", `{network_name=physnet}`},
 		{"Logical_Switch_Port", "net_ovn_localnet_port", "tag_request", "100"},
 		{"Logical_Switch_Port", "net_ovn_localnet_port", "type", "localnet"},
@@ -532,4 +532,29 @@ func BenchmarkChange(b *testing.B) {
 			}
 		})
 	}
+}
+
+// A NAD that names another network takes its pods' ports there; the rows stay
+// the same ones.
+func TestPortFollowsItsNetwork(t *testing.T) {
+	l := newLab(t)
+	l.control()
+	l.set(t, netNAD)
+	l.set(t, podYAML("p1", mac1, "192.0.2.1/24"))
+	l.awaitPorts(localnetPort, portLine("p1", mac1+" 192.0.2.1"))
+	before := l.nbctl("--bare", "--columns=_uuid", "list", "Logical_Switch_Port", port1)
+	l.set(t, strings.Replace(netNAD, `"name":"net"`, `"name":"other"`, 1))
+	l.await("the port's switch", port1, func() string {
+		ports := l.nbctl("--bare", "--columns=name", "find", "Logical_Switch_Port", "external_ids:k8s.ovn.org/network=other")
+		if list := l.nbctl("lsp-list", "other_ovn_localnet_switch"); !strings.Contains(list, "("+port1+")") {
+			return list
+		}
+		return strings.TrimSpace(ports)
+	})
+	if after := l.nbctl("--bare", "--columns=_uuid", "list", "Logical_Switch_Port", port1); after != before {
+		t.Errorf("the port is another row: %s, before %s", after, before)
+	}
+	l.await("the former network", "", func() string {
+		return l.nbctl("--bare", "--columns=name", "find", "Logical_Switch", "name=net_ovn_localnet_switch")
+	})
 }

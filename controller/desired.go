@@ -18,6 +18,9 @@ const (
 	idNAD      = "k8s.ovn.org/nad"
 )
 
+// idDecider names, on a network's switch, the NAD whose configuration it has.
+const idDecider = "ovn-dhcp-ipam/nad"
+
 // outcome is what a key's rows are to be.
 type outcome struct {
 	rows nbdb.Rows
@@ -35,10 +38,11 @@ func (in *inputs) desired(k key) outcome {
 	if len(served) == 0 {
 		return outcome{keep: ok}
 	}
-	return outcome{rows: in.networkRows(served[0].conf)}
+	return outcome{rows: in.networkRows(served[0])}
 }
 
-func (in *inputs) networkRows(conf *podnet.NetConf) nbdb.Rows {
+func (in *inputs) networkRows(n *nad) nbdb.Rows {
+	conf := n.conf
 	return nbdb.Rows{
 		Switches: []nbdb.Switch{{
 			Name: podnet.SwitchName(conf.Name),
@@ -46,6 +50,7 @@ func (in *inputs) networkRows(conf *podnet.NetConf) nbdb.Rows {
 				in.idPrefix + "network": conf.Name,
 				in.idPrefix + "role":    podnet.RoleSecondary,
 				idTopology:              podnet.TopologyLocalnet,
+				idDecider:               n.name,
 			},
 		}},
 		Ports: []nbdb.Port{{
@@ -84,7 +89,7 @@ func (in *inputs) desiredPort(k key) outcome {
 	}
 	n := in.nads[k.nad()]
 	if n == nil && e.err == nil {
-		return trouble(false, ReasonNetworkUnusable, "NetworkAttachmentDefinition %s does not exist", k.nad())
+		return trouble(true, ReasonNetworkUnusable, "NetworkAttachmentDefinition %s does not exist", k.nad())
 	}
 	if n == nil || !n.ours {
 		return outcome{}

@@ -52,6 +52,7 @@ type held struct {
 	present bool
 	network string
 	mac     string // of a port
+	decider string // of a network: the NAD that it is made of
 }
 
 func newInputs(pluginType, zone string) *inputs {
@@ -59,7 +60,7 @@ func newInputs(pluginType, zone string) *inputs {
 		idPrefix:   "ovn-dhcp-ipam/",
 		zone:       zone,
 		nads:       map[string]*nad{},
-		rulings:    rule(nil),
+		rulings:    rule(nil, nil),
 		pods:       map[string]*pod{},
 		nodes:      map[string]*node{},
 		rows:       map[key]held{},
@@ -161,7 +162,7 @@ func (in *inputs) rule() bool {
 	}
 	in.nadsStale = false
 	old := in.rulings
-	in.rulings = rule(in.nads)
+	in.rulings = rule(in.nads, in.incumbent)
 	for _, r := range []*rulings{old, in.rulings} {
 		for name, ruling := range r.nads {
 			if old.nads[name] == in.rulings.nads[name] {
@@ -242,7 +243,15 @@ func (in *inputs) heldIn(owned nbdb.Rows) held {
 			h.mac, _, _ = strings.Cut(p.Addresses[0], " ")
 		}
 	}
+	for _, s := range owned.Switches {
+		h.decider = s.ExternalIDs[idDecider]
+	}
 	return h
+}
+
+// incumbent reports whether a network that is there is made of this NAD.
+func (in *inputs) incumbent(n *nad) bool {
+	return n.conf != nil && in.rows[key{network: n.conf.Name}].decider == n.name
 }
 
 // all are all keys that have or want rows.

@@ -62,6 +62,14 @@ func (l *loop) run(ctx context.Context, db database) error {
 	}
 	for _, owner := range owners {
 		l.pending.addOwner(owner)
+		// Which networks are there matters to the rulings on NADs.
+		if k, ok := parseKey(owner); ok && !k.isPort() {
+			rows, err := db.Rows(owner, nbdb.Rows{})
+			if err != nil {
+				return err
+			}
+			l.inputs.observe(k, rows)
+		}
 	}
 	maps.Copy(l.inputs.dirty, l.inputs.all())
 	for {

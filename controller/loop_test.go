@@ -189,10 +189,13 @@ func TestNetworkGoesAfterItsPorts(t *testing.T) {
 		b.wantNetworkAnd("while a port is bound", port1)
 		b.wantProblem("without NAD", ReasonNetworkUnusable)
 		b.db.setUp(t, port1, false)
-		b.wantRows("when none is")
+		b.wantNetworkAnd("while the pod is there", port1)
+		b.m.remove(kindPod, "ns/p1")
+		b.wantRows("without the pod")
 		b.m.set(t, netNAD)
-		b.wantNetworkAnd("with the NAD again", port1)
-		b.wantProblem("with the NAD again", "")
+		b.m.set(t, podYAML("p1", mac1, ""))
+		b.wantNetworkAnd("with both again", port1)
+		b.wantProblem("with both again", "")
 	}, netNAD, podYAML("p1", mac1, ""))
 }
 
@@ -275,12 +278,13 @@ func TestCollidingNetworkWaits(t *testing.T) {
 			t.Errorf("the switch is not network/a-b's:\n%s", got)
 		}
 		b.db.setUp(t, "ns.n1_ns_p1", false)
-		b.wantRows("when it is not", rows[:2]...)
+		b.wantRows("while its pod is there", rows...)
+		b.m.remove(kindPod, "ns/p1")
+		b.wantRows("when it is gone", rows[:2]...)
 		if got := b.db.String(); !strings.Contains(got, `owner = "network/a.b"`) {
 			t.Errorf("the switch is not network/a.b's:\n%s", got)
 		}
-		b.wantProblem("in the end", "Pod ns/p1: NetworkUnusable: NetworkAttachmentDefinition ns/n1 does not exist")
-		if got := b.m.reported(); strings.Count(got, "\n") != 1 {
+		if got := b.m.reported(); got != "" {
 			t.Errorf("problems in the end:\n%s", got)
 		}
 	}, named("n1", "a-b"), named("n2", "a.b"), pod)
@@ -454,4 +458,39 @@ func TestNew(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
+}
+
+// A NAD that comes later does not take a network over, though it sorts first,
+// and neither does it after a restart.
+func TestNetworkKeepsItsNAD(t *testing.T) {
+	rival := strings.NewReplacer("name: net", "name: aaa", "ns/net", "ns/aaa", `"topology"`, `"vlanID": 77, "topology"`).Replace(netNAD)
+	startBench(t, func(b *bench) {
+		check := func(when string) {
+			t.Helper()
+			b.wantProblem(when, "NetworkAttachmentDefinition ns/aaa: "+ReasonConflictingConfig)
+			if got := b.db.String(); strings.Contains(got, "tag_request") || !strings.Contains(got, `ovn-dhcp-ipam/nad = "ns/net"`) {
+				t.Errorf("%s:\n%s", when, got)
+			}
+		}
+		b.m.set(t, rival)
+		check("when the rival comes")
+		b.stop()
+		b.start()
+		check("after a restart")
+	}, netNAD)
+}
+
+// A running pod keeps its port when its NAD is deleted.
+func TestDeletedNADCutsNobodyOff(t *testing.T) {
+	startBench(t, func(b *bench) {
+		b.db.setUp(t, "ns.net_ns_p1", true)
+		before := b.db.String()
+		b.m.remove(kindNAD, "ns/net")
+		time.Sleep(2 * unboundAfter)
+		synctest.Wait()
+		if diff := cmp.Diff(before, b.db.String()); diff != "" {
+			t.Errorf("rows (-before +after):\n%s", diff)
+		}
+		b.wantProblem("without the NAD", "Pod ns/p1: "+ReasonNetworkUnusable)
+	}, netNAD, podYAML("p1", mac1, "10.0.0.1/24"))
 }

@@ -68,10 +68,13 @@ type rulings struct {
 }
 
 // rule decides about all NADs. Of two that are in each other's way, the one
-// that was created later is refused.
-func rule(nads map[string]*nad) *rulings {
+// whose network is there stays, else the one that was created first.
+func rule(nads map[string]*nad, incumbent func(*nad) bool) *rulings {
 	r := &rulings{nads: map[string]ruling{}, networks: map[string][]*nad{}, byPrefix: map[string]*nad{}, bySwitch: map[string]*nad{}}
 	for _, n := range slices.SortedFunc(maps.Values(nads), func(a, b *nad) int {
+		if aStays, bStays := incumbent(a), incumbent(b); aStays != bStays {
+			return map[bool]int{true: -1, false: 1}[aStays]
+		}
 		return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.name, b.name))
 	}) {
 		switch {
@@ -85,7 +88,7 @@ func rule(nads map[string]*nad) *rulings {
 	return r
 }
 
-// add rules on a valid NAD that is younger than all before.
+// add rules on a valid NAD after those that have a better right.
 func (r *rulings) add(n *nad) ruling {
 	name := n.conf.Name
 	if _, known := r.networks[name]; !known {

@@ -4,6 +4,7 @@
 package nbdb
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -96,9 +97,18 @@ func Diff(key string, have, want Rows) (Change, error) {
 }
 
 // attaches reports whether an edit has to see to it that the port is on its
-// switch. A port of ours is there: without a switch it would not exist.
+// switch. A port of ours is on the switch of the network that it names.
 func attaches(key string, e Edit[Port]) bool {
-	return e.Have == nil || e.Have.Owner != key
+	return e.Have == nil || e.Have.Owner != key || moves(key, e)
+}
+
+// moves reports whether a port of ours goes from one network to another.
+func moves(key string, e Edit[Port]) bool {
+	return e.Have != nil && e.Have.Owner == key && network(e.Have.ExternalIDs) != network(e.Want.ExternalIDs)
+}
+
+func network(ids map[string]string) string {
+	return cmp.Or(ids[NetworkKey], ids[ownNetworkKey])
 }
 
 // findSwitch is the UUID of the switch that a port of ours belongs to: one that

@@ -44,6 +44,9 @@ func operations(changes []Change) []operation {
 			ports = append(ports, write(nb.LogicalSwitchPortTable, e.Want.UUID, e.Want.Name, e.Have == nil, e.columns)...)
 			switchUUID := c.switchUUID[e.Want.Switch]
 			switch {
+			case moves(c.Key, e):
+				ports = append(ports, detach(e.Have))
+				fallthrough
 			case e.Have == nil:
 				attach[switchUUID] = append(attach[switchUUID], e.Want.UUID)
 			case attaches(c.Key, e):

@@ -27,6 +27,8 @@ const (
 	OwnerKey = "ovn-dhcp-ipam/owner"
 	// NetworkKey is where OVN-Kubernetes names the network of a row.
 	NetworkKey = "k8s.ovn.org/network"
+	// ownNetworkKey is the same where OVN-Kubernetes must not see it.
+	ownNetworkKey = "ovn-dhcp-ipam/network"
 )
 
 // Rows are rows of the northbound database. The order has no meaning.

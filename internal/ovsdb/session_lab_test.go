@@ -64,15 +64,15 @@ func newServer(t *testing.T, create func(s *server), args ...string) *server {
 		t.Fatal(err)
 	}
 	s := &server{dir: dir, args: args}
+	t.Cleanup(func() {
+		s.end()
+		os.RemoveAll(dir)
+	})
 	if err := os.WriteFile(s.file("schema"), []byte(schema), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	create(s)
 	s.start(t)
-	t.Cleanup(func() {
-		s.end()
-		os.RemoveAll(dir)
-	})
 	return s
 }
 
@@ -103,8 +103,10 @@ func (s *server) start(t *testing.T) {
 
 // end kills the server.
 func (s *server) end() {
-	s.cmd.Process.Kill()
-	s.cmd.Wait()
+	if s.cmd != nil && s.cmd.Process != nil {
+		s.cmd.Process.Kill()
+		s.cmd.Wait()
+	}
 }
 
 func (s *server) signal(t *testing.T, signal syscall.Signal) {
