@@ -11,7 +11,7 @@ LDFLAGS := -s -w
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build the commands into bin/
@@ -50,6 +50,10 @@ lint: ## check the format, go vet, staticcheck, generated code
 .PHONY: size
 size: build
 	@size=$$(stat -c %s $(BIN)/ovn-k8s-cni-overlay); echo "the shim has $$size bytes"; test $$size -lt 12000000
+
+.PHONY: soak
+soak: root packages tools ## end the node daemon by kill -9 a hundred times and more (KILLS)
+	KILLS=$(or $(KILLS),200) go test -race -tags lab -timeout 60m -count 1 -v -run TestKilledAtAnyMoment ./test/e2e
 
 .PHONY: fuzz
 fuzz: ## run each fuzz target for a while (FUZZTIME, default 30s)

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/dhcp"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/podnet"
 )
 
@@ -22,14 +23,16 @@ import (
 type adding struct {
 	attachment
 	conf    *podnet.NetConf
+	config  []byte
 	args    map[string]string
+	cniArgs string
 	mac     net.HardwareAddr
-	request podnet.Request
 	limits  podnet.Bandwidth
 	// hostName is what the DHCP server is told.
 	hostName string
 	netns    *podNetns
-	// routes are what the lease has put into the pod.
+	// lease, and the routes that it has put into the pod.
+	lease  dhcp.Lease
 	routes []route
 }
 
@@ -48,7 +51,7 @@ func (s *Server) add(ctx context.Context, c call) (json.RawMessage, error) {
 	}
 	if old, ok := s.records.Get(attachmentKey(c.containerID, c.ifname)); ok {
 		if old.State == stateLive && inPlace(old) {
-			return versioned(old.Result, conf.CNIVersion)
+			return s.answerAgain(old, conf.CNIVersion)
 		}
 		// The remains of an ADD that failed, or of a network namespace that
 		// went without a DEL, are in this one's way.
@@ -64,7 +67,26 @@ func (s *Server) add(ctx context.Context, c call) (json.RawMessage, error) {
 	if err := s.do(ctx, a); err != nil {
 		return nil, fmt.Errorf("attach pod %s/%s to network %s: %w", a.Namespace, a.Pod, a.Network, err)
 	}
-	return versioned(a.Result, conf.CNIVersion)
+	return versioned(result(a.attachment, a.lease, a.routes), conf.CNIVersion)
+}
+
+// answerAgain is the result of an ADD that was answered before, as it would be
+// now: the lease may have changed since.
+func (s *Server) answerAgain(a attachment, version string) (json.RawMessage, error) {
+	lease, ok := s.lease(a)
+	if !ok {
+		return nil, fail(types.ErrTryAgainLater, fmt.Errorf("pod %s/%s has no lease on network %s at this moment", a.Namespace, a.Pod, a.Network))
+	}
+	netns, err := openNetns(a.Netns)
+	if err != nil {
+		return nil, err
+	}
+	defer netns.Close()
+	routes, err := netns.routesFor(a, lease)
+	if err != nil {
+		return nil, err
+	}
+	return versioned(result(a, lease, routes), version)
 }
 
 // inPlace reports whether the interface of an attachment is where it was made.
@@ -113,13 +135,18 @@ func (s *Server) prepare(ctx context.Context, c call, conf *podnet.NetConf) (*ad
 			Network:     conf.Name,
 			NADKey:      request.NADKey,
 			MAC:         mac.String(),
+
+			PhysicalNetwork: conf.PhysicalNetworkName,
+			VLAN:            conf.VLANID,
+			MTU:             conf.MTU,
+			DefaultRoute:    request.DefaultRoute,
 		},
-		conf: conf, args: c.args, mac: mac, request: request, limits: limits, hostName: hostName(pod),
+		conf: conf, config: c.config, args: c.args, cniArgs: c.cniArgs, mac: mac, limits: limits, hostName: hostName(pod),
 	}
 	if _, err := clientConfig(a); err != nil {
 		return nil, fail(types.ErrInvalidNetworkConfig, err)
 	}
-	if err := s.vswitch.checkMapping(ctx, conf.PhysicalNetworkName); err != nil {
+	if _, err := s.vswitch.physicalBridge(ctx, conf.PhysicalNetworkName); err != nil {
 		return nil, fail(types.ErrInvalidNetworkConfig, err)
 	}
 	a.netns, err = findNetns(c)
@@ -173,7 +200,7 @@ func findNetns(c call) (*podNetns, error) {
 // which the controller makes the logical port. An address of an earlier sandbox
 // goes: a port pinned to it would drop an offer of another one.
 func (s *Server) announce(ctx context.Context, a *adding) error {
-	return s.annotate(ctx, a.attachment, entry(a.mac, nil))
+	return s.annotate(ctx, a.attachment, macEntry(a.mac))
 }
 
 // publish writes the lease's address into the pod's annotation, from which the
@@ -182,11 +209,7 @@ func (s *Server) publish(ctx context.Context, a *adding) error {
 	if s.superseded(a.attachment) {
 		return errors.New("a newer sandbox of the pod has taken its place")
 	}
-	var err error
-	if a.Result, err = json.Marshal(result(a)); err != nil {
-		return fmt.Errorf("CNI result: %w", err)
-	}
-	return s.annotate(ctx, a.attachment, entry(a.mac, a.Lease))
+	return s.annotate(ctx, a.attachment, leaseEntry(a.mac, a.lease))
 }
 
 func (s *Server) annotate(ctx context.Context, a attachment, e podnet.Entry) error {
@@ -272,11 +295,8 @@ func (s *Server) awaitOVN(ctx context.Context, a *adding) error {
 }
 
 // versioned is a CNI result in the version that a configuration asks for.
-func versioned(newest json.RawMessage, version string) (json.RawMessage, error) {
-	r, err := types100.NewResult(newest)
-	if err == nil {
-		r, err = r.GetAsVersion(version)
-	}
+func versioned(newest *types100.Result, version string) (json.RawMessage, error) {
+	r, err := newest.GetAsVersion(version)
 	if err != nil {
 		return nil, fail(types.ErrIncompatibleCNIVersion, fmt.Errorf("CNI result in cniVersion %q: %w", version, err))
 	}

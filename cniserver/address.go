@@ -86,6 +86,15 @@ func podMTU(network, lease int) int {
 	return min(network, lease)
 }
 
+// routesFor are the routes of an attachment's lease that go into the pod.
+func (p *podNetns) routesFor(a attachment, lease dhcp.Lease) ([]route, error) {
+	kept, err := p.otherRoutes(a.IfName)
+	if err != nil {
+		return nil, err
+	}
+	return podRoutes(&lease, a.DefaultRoute, kept), nil
+}
+
 // configure puts a lease's address, MTU and routes on a pod's interface.
 func configure(pod *podNetns, ifname string, addr netip.Prefix, mtu int, routes []route) error {
 	link, err := pod.LinkByName(ifname)
@@ -101,17 +110,9 @@ func configure(pod *podNetns, ifname string, addr netip.Prefix, mtu int, routes 
 		return fmt.Errorf("set address %s on %s: %w", addr, ifname, err)
 	}
 	for _, r := range routes {
-		n := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(r.Dest), Scope: netlink.SCOPE_LINK, Protocol: unix.RTPROT_DHCP}
-		if r.Gateway.IsValid() {
-			n.Gw, n.Scope = r.Gateway.AsSlice(), netlink.SCOPE_UNIVERSE
-		}
-		// The default route is there only if it is asked for, to take the
-		// place of another.
-		set := pod.RouteAdd
-		if r.Dest.Bits() == 0 {
-			set = pod.RouteReplace
-		}
-		if err := set(n); err != nil {
+		// No other interface's route is to the same addresses, but for the
+		// default route, which is to take the place of another.
+		if err := pod.RouteReplace(kernelRoute(link, r)); err != nil {
 			return fmt.Errorf("route to %s by %s on %s: %w", r.Dest, r.Gateway, ifname, err)
 		}
 	}
@@ -120,6 +121,31 @@ func configure(pod *podNetns, ifname string, addr netip.Prefix, mtu int, routes 
 
 // dumpTries is how often to list what changes meanwhile.
 const dumpTries = 5
+
+// errAddrNotAvailable is the kernel's error of an address that is not there.
+const errAddrNotAvailable = unix.EADDRNOTAVAIL
+
+// removeRoutes removes routes that are there.
+func (p *podNetns) removeRoutes(ifname string, routes []route) error {
+	link, err := p.LinkByName(ifname)
+	if err != nil {
+		return fmt.Errorf("interface %s: %w", ifname, err)
+	}
+	for _, r := range routes {
+		if err := p.RouteDel(kernelRoute(link, r)); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("remove route to %s by %s on %s: %w", r.Dest, r.Gateway, ifname, err)
+		}
+	}
+	return nil
+}
+
+func kernelRoute(link netlink.Link, r route) *netlink.Route {
+	n := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(r.Dest), Scope: netlink.SCOPE_LINK, Protocol: unix.RTPROT_DHCP}
+	if r.Gateway.IsValid() {
+		n.Gw, n.Scope = r.Gateway.AsSlice(), netlink.SCOPE_UNIVERSE
+	}
+	return n
+}
 
 // otherRoutes are the IPv4 routes of a pod's main table that are not by ifname.
 func (p *podNetns) otherRoutes(ifname string) ([]netip.Prefix, error) {

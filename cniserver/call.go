@@ -21,6 +21,7 @@ type call struct {
 	containerID string
 	netns       string
 	ifname      string
+	cniArgs     string
 	args        map[string]string
 	config      []byte
 }
@@ -33,6 +34,7 @@ func parseCall(r wire.Request) (call, error) {
 		containerID: r.Env["CNI_CONTAINERID"],
 		netns:       r.Env["CNI_NETNS"],
 		ifname:      r.Env["CNI_IFNAME"],
+		cniArgs:     r.Env["CNI_ARGS"],
 		config:      r.Config,
 	}
 	if c.command == "STATUS" || c.command == "GC" {

@@ -29,6 +29,7 @@ func TestParseCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := call{
+		cniArgs: "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=web;K8S_POD_UID=u1",
 		command: "ADD", containerID: "c1", netns: "/run/netns/c1", ifname: "net1", config: []byte("{}"),
 		args: map[string]string{"IgnoreUnknown": "1", "K8S_POD_NAMESPACE": "ns", "K8S_POD_NAME": "web", "K8S_POD_UID": "u1"},
 	}

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -24,7 +25,11 @@ func (s *Server) check(ctx context.Context, c call) error {
 	if !inPlace(a) {
 		return fmt.Errorf("interface %s with MAC address %s is not in %s any more", a.IfName, a.MAC, a.Netns)
 	}
-	if err := hasAddress(a); err != nil {
+	lease, ok := s.lease(a)
+	if !ok {
+		return fmt.Errorf("interface %s has no lease at this moment", a.IfName)
+	}
+	if err := hasAddress(a, lease.Addr); err != nil {
 		return err
 	}
 	installed, cancel := context.WithTimeout(ctx, statusTimeout)
@@ -32,7 +37,7 @@ func (s *Server) check(ctx context.Context, c call) error {
 	return s.vswitch.awaitInstalled(installed, a.HostIfName)
 }
 
-func hasAddress(a attachment) error {
+func hasAddress(a attachment, addr netip.Prefix) error {
 	netns, err := openNetns(a.Netns)
 	if err != nil {
 		return err
@@ -46,8 +51,8 @@ func hasAddress(a attachment) error {
 	if err != nil {
 		return fmt.Errorf("addresses of interface %s: %w", a.IfName, err)
 	}
-	if !slices.ContainsFunc(addrs, func(has netlink.Addr) bool { return has.IPNet.String() == a.Lease.Addr.String() }) {
-		return fmt.Errorf("interface %s does not have address %s", a.IfName, a.Lease.Addr)
+	if !slices.ContainsFunc(addrs, func(has netlink.Addr) bool { return has.IPNet.String() == addr.String() }) {
+		return fmt.Errorf("interface %s does not have address %s", a.IfName, addr)
 	}
 	return nil
 }

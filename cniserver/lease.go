@@ -6,13 +6,9 @@ package cniserver
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"strings"
 
-	"github.com/containernetworking/plugins/pkg/ns"
-	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/dhcp"
@@ -31,9 +27,6 @@ const (
 // replaces, what is asked for.
 func clientConfig(a *adding) (dhcp.Config, error) {
 	cfg := dhcp.Config{HardwareAddr: a.mac, HostName: a.hostName, Options: map[uint8][]byte{}}
-	if a.Lease != nil {
-		cfg.RequestedAddr = a.Lease.Addr.Addr()
-	}
 	for i, p := range a.conf.DHCP.Provide {
 		code, err := podnet.OptionCode(p.Option)
 		if err != nil {
@@ -99,78 +92,52 @@ func requestList(request []podnet.RequestOption) ([]uint8, error) {
 	return append(dhcp.DefaultRequest(), codes...), nil
 }
 
-// acquire gets a lease on the pod's interface. What is asked for is in the
-// record before the server can grant it, and the lease before it is used.
+// acquire gets a lease for the pod's interface, which the keeper then keeps.
 func (s *Server) acquire(ctx context.Context, a *adding) error {
+	if s.cfg.ExternalDHCP != "" {
+		return s.acquireExternal(ctx, a)
+	}
 	cfg, err := clientConfig(a)
 	if err != nil {
 		return err
 	}
-	link, err := dhcp.OpenLink(a.Netns, a.IfName)
+	cfg.Selected = func(dhcp.Lease) error { return fault("offer selected") }
+	a.lease, err = s.keeper.Acquire(ctx, a.key(), dhcp.Client{Netns: a.Netns, IfName: a.IfName, Config: cfg})
 	if err != nil {
-		return err
-	}
-	// Closing takes the kernel longer than an exchange of DHCP messages.
-	defer s.closeLink(link)
-	cfg.Selected = func(offer dhcp.Lease) error { return s.keep(a, "record offer", offer) }
-	lease, err := dhcp.Acquire(ctx, link, cfg)
-	if err != nil {
-		return fmt.Errorf("DHCP on physical network %q, VLAN %d: %w", a.conf.PhysicalNetworkName, a.conf.VLANID, err)
-	}
-	return s.keep(a, "record lease", lease)
-}
-
-func (s *Server) keep(a *adding, what string, lease dhcp.Lease) error {
-	a.Lease = &lease
-	return s.act(what, func() error { return s.records.Put(a.key(), a.attachment) })
-}
-
-// closeLink closes a link in the background; Run waits for it at the end.
-func (s *Server) closeLink(link *dhcp.Link) {
-	s.closing.Go(func() {
-		if err := link.Close(); err != nil {
-			s.log.Warn("close the DHCP client's socket", "err", err)
-		}
-	})
-}
-
-// release gives the lease back, from the leased address. A lease that a newer
-// attachment holds by now is not given back, and one whose interface is gone
-// can't be: it ends at its time.
-func (s *Server) release(ctx context.Context, a attachment) error {
-	if a.Lease == nil || s.superseded(a) {
-		return nil
-	}
-	log := s.log.With("pod", a.Namespace+"/"+a.Pod, "ifname", a.IfName, "addr", a.Lease.Addr, "server", a.Lease.Server)
-	link, err := dhcp.OpenLink(a.Netns, a.IfName)
-	if interfaceGone(err) {
-		log.Warn("lease can't be given back, since the interface is gone; it ends at its time", "expires", a.Lease.Expires)
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer s.closeLink(link)
-	if err := dhcp.Release(ctx, link, *a.Lease); err != nil {
-		log.Warn("lease can't be given back; it ends at its time", "expires", a.Lease.Expires, "err", err)
+		return fmt.Errorf("DHCP on physical network %q, VLAN %d: %w", a.PhysicalNetwork, a.VLAN, err)
 	}
 	return nil
 }
 
-func interfaceGone(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.As(err, &ns.NSPathNotExistErr{}) || errors.As(err, &ns.NSPathNotNSErr{}) ||
-		errors.As(err, &netlink.LinkNotFoundError{})
+// release gives the lease back. One that a newer attachment has taken over is
+// forgotten. The error is dhcp.ErrPending when it can't be given back now: the
+// keeper goes on trying.
+func (s *Server) release(ctx context.Context, a attachment) error {
+	if a.External != nil {
+		s.releaseExternal(ctx, a)
+		return nil
+	}
+	if s.superseded(a) {
+		return s.keeper.Forget(ctx, a.key())
+	}
+	return s.keeper.Release(ctx, a.key())
+}
+
+// lease is the lease that an attachment has at this moment.
+func (s *Server) lease(a attachment) (dhcp.Lease, bool) {
+	if a.External != nil {
+		return a.External.Lease, a.External.Lease.Addr.IsValid()
+	}
+	return s.keeper.Lease(a.key())
 }
 
 // configure puts the lease to use on the pod's interface.
-func (s *Server) configure(ctx context.Context, a *adding) error {
-	kept, err := a.netns.otherRoutes(a.IfName)
-	if err != nil {
+func (s *Server) configure(ctx context.Context, a *adding) (err error) {
+	if a.routes, err = a.netns.routesFor(a.attachment, a.lease); err != nil {
 		return err
 	}
-	a.routes = podRoutes(a.Lease, a.request.DefaultRoute, kept)
-	if err := configure(a.netns, a.IfName, a.Lease.Addr, podMTU(a.conf.MTU, a.Lease.MTU), a.routes); err != nil {
+	if err := configure(a.netns, a.IfName, a.lease.Addr, podMTU(a.MTU, a.lease.MTU), a.routes); err != nil {
 		return err
 	}
-	return s.vswitch.setExternalID(ctx, a.HostIfName, "ip_addresses", a.Lease.Addr.String())
+	return s.vswitch.setExternalID(ctx, a.HostIfName, idAddresses, a.lease.Addr.String())
 }

@@ -25,6 +25,8 @@ const (
 	idNAD     = "k8s.ovn.org/nad"
 	idSandbox = "sandbox"
 	idIfName  = "pod-if-name"
+	// idAddresses is kept in step with the lease.
+	idAddresses = "ip_addresses"
 )
 
 // addPort joins a host interface to the integration bridge. In the same

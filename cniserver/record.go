@@ -5,13 +5,11 @@ package cniserver
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/containernetworking/cni/pkg/types"
 	ktypes "k8s.io/apimachinery/pkg/types"
 
-	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/dhcp"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/podnet"
 )
 
@@ -38,10 +36,15 @@ type attachment struct {
 	Network     string     `json:"network"`
 	NADKey      string     `json:"nad_key"`
 	MAC         string     `json:"mac"`
-	// Lease is what the pod holds and has to give back.
-	Lease *dhcp.Lease `json:"lease,omitempty"`
-	// Result is the CNI result of the ADD, in the newest version of CNI.
-	Result json.RawMessage `json:"result,omitempty"`
+	// PhysicalNetwork and VLAN are where the network is beyond this node, and
+	// MTU is its MTU.
+	PhysicalNetwork string `json:"physical_network"`
+	VLAN            int    `json:"vlan,omitempty"`
+	MTU             int    `json:"mtu"`
+	// DefaultRoute says that the pod's default route is the lease's.
+	DefaultRoute bool `json:"default_route,omitempty"`
+	// External is set when the lease is not the keeper's.
+	External *external `json:"external,omitempty"`
 }
 
 // key names the attachment: CNI identifies it by container and interface.
@@ -71,20 +74,29 @@ func (s *Server) superseded(a attachment) bool {
 // as much of the container's id as fits before an index that makes it unique.
 // From an older attachment of the same DHCP client it takes over the lease, and
 // an older ADD, which has lost its purpose, ends.
-func (s *Server) open(_ context.Context, a *adding) error {
+func (s *Server) open(ctx context.Context, a *adding) error {
+	older, err := s.enroll(a)
+	if err != nil || older == nil {
+		return err
+	}
+	return s.keeper.Move(ctx, older.key(), a.key())
+}
+
+// enroll makes the record and returns the newest attachment that it supersedes,
+// if there is one.
+func (s *Server) enroll(a *adding) (older *attachment, err error) {
 	s.opening.Lock()
 	defer s.opening.Unlock()
 	taken := map[string]bool{}
 	all := s.records.All()
 	for _, other := range all {
 		if other.ContainerID == a.ContainerID && other.NADKey == a.NADKey && other.key() != a.key() {
-			return fail(types.ErrInvalidEnvironmentVariables, fmt.Errorf("CNI_IFNAME %q: the pod has attachment %s as %q already; to have it twice, select it twice in annotation %s",
+			return nil, fail(types.ErrInvalidEnvironmentVariables, fmt.Errorf("CNI_IFNAME %q: the pod has attachment %s as %q already; to have it twice, select it twice in annotation %s",
 				a.IfName, a.NADKey, other.IfName, podnet.SelectionAnnotation))
 		}
 		taken[other.HostIfName] = true
 		a.Sequence = max(a.Sequence, other.Sequence+1)
 	}
-	var newest uint64
 	for key, other := range all {
 		if !a.supersedes(other) {
 			continue
@@ -92,19 +104,19 @@ func (s *Server) open(_ context.Context, a *adding) error {
 		if other.State == stateAdding {
 			s.locks.end(key)
 		}
-		if other.Lease != nil && other.Sequence >= newest {
-			newest, a.Lease = other.Sequence, other.Lease
+		if older == nil || other.Sequence > older.Sequence {
+			older = &other
 		}
 	}
 	for index, free := 0, false; !free; index++ {
 		a.HostIfName = hostIfName(a.ContainerID, index)
 		exists, err := hostLinkExists(a.HostIfName)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		free = !exists && !taken[a.HostIfName]
 	}
-	return s.records.Put(a.key(), a.attachment)
+	return older, s.records.Put(a.key(), a.attachment)
 }
 
 // close makes the record that of an ADD that succeeded.

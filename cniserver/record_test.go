@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/dhcp"
-
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/internal/store"
 )
 
@@ -58,7 +56,7 @@ func TestHostInterfaceNames(t *testing.T) {
 		{"short", "net1", "short_0"},
 	} {
 		a := &adding{attachment: attachment{ContainerID: test.containerID, IfName: test.ifname, NADKey: test.ifname}}
-		if err := s.open(t.Context(), a); err != nil {
+		if _, err := s.enroll(a); err != nil {
 			t.Fatal(err)
 		}
 		if a.HostIfName != test.want {
@@ -67,24 +65,37 @@ func TestHostInterfaceNames(t *testing.T) {
 	}
 }
 
-func TestNewerSandboxTakesTheLeaseOver(t *testing.T) {
+func TestNewerSandboxTakesOver(t *testing.T) {
 	s := newRecords(t)
-	old := &adding{attachment: attachment{ContainerID: "c1", IfName: "net1", Pod: "web", NADKey: "ns/lan", Lease: &dhcp.Lease{MTU: 1234, HardwareAddr: hostMAC("c1", "net1")}}}
-	newer := &adding{attachment: attachment{ContainerID: "c2", IfName: "net1", Pod: "web", NADKey: "ns/lan"}}
-	other := &adding{attachment: attachment{ContainerID: "c3", IfName: "net1", Pod: "db", NADKey: "ns/lan"}}
-	for _, a := range []*adding{old, newer, other} {
-		if err := s.open(t.Context(), a); err != nil {
+	add := func(containerID, pod string) (*adding, *attachment) {
+		t.Helper()
+		a := &adding{attachment: attachment{ContainerID: containerID, IfName: "net1", Pod: pod, NADKey: "ns/lan"}}
+		older, err := s.enroll(a)
+		if err != nil {
 			t.Fatal(err)
 		}
+		return a, older
 	}
-	if newer.Lease == nil || newer.Lease.MTU != 1234 {
-		t.Errorf("the newer sandbox has the lease %+v", newer.Lease)
+	first, older := add("c1", "web")
+	if older != nil {
+		t.Errorf("the first sandbox takes over from %v", older)
 	}
-	if other.Lease != nil {
-		t.Errorf("another pod has the lease %+v", other.Lease)
+	second, older := add("c2", "web")
+	if older == nil || older.key() != first.key() {
+		t.Errorf("the second sandbox takes over from %v", older)
 	}
-	if !s.superseded(old.attachment) || s.superseded(newer.attachment) || s.superseded(other.attachment) {
-		t.Error("wrong attachments are superseded")
+	third, older := add("c3", "web")
+	if older == nil || older.key() != second.key() {
+		t.Errorf("the third sandbox takes over from %v", older)
+	}
+	other, older := add("c4", "db")
+	if older != nil {
+		t.Errorf("another pod takes over from %v", older)
+	}
+	for a, want := range map[*adding]bool{first: true, second: true, third: false, other: false} {
+		if got := s.superseded(a.attachment); got != want {
+			t.Errorf("%s is superseded: %v", a.key(), got)
+		}
 	}
 }
 
@@ -92,10 +103,10 @@ func TestOneAttachmentHasOneInterface(t *testing.T) {
 	s := newRecords(t)
 	first := &adding{attachment: attachment{ContainerID: "c1", IfName: "net1", Namespace: "ns", Pod: "web", NADKey: "ns/lan"}}
 	second := &adding{attachment: attachment{ContainerID: "c1", IfName: "net2", Namespace: "ns", Pod: "web", NADKey: "ns/lan"}}
-	if err := s.open(t.Context(), first); err != nil {
+	if _, err := s.enroll(first); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.open(t.Context(), second); err == nil || !strings.Contains(err.Error(), "net1") {
+	if _, err := s.enroll(second); err == nil || !strings.Contains(err.Error(), "net1") {
 		t.Errorf("got error %v", err)
 	}
 }

@@ -15,13 +15,21 @@ import (
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/podnet"
 )
 
-// entry is what the pod's annotation says of an attachment: its MAC address
-// only while it holds no lease.
-func entry(mac net.HardwareAddr, lease *dhcp.Lease) podnet.Entry {
-	e := podnet.Entry{MAC: mac, Role: podnet.RoleSecondary, IPAMMode: podnet.IPAMTypeDHCP}
-	if lease == nil {
-		return e
-	}
+// macEntry is what the pod's annotation says of an attachment without a lease.
+func macEntry(mac net.HardwareAddr) podnet.Entry {
+	return podnet.Entry{MAC: mac, Role: podnet.RoleSecondary, IPAMMode: podnet.IPAMTypeDHCP}
+}
+
+// lostEntry is the same when there was one.
+func lostEntry(mac net.HardwareAddr) podnet.Entry {
+	e := macEntry(mac)
+	e.DHCP = &podnet.DHCPStatus{State: podnet.StateLost}
+	return e
+}
+
+// leaseEntry is what it says with a lease.
+func leaseEntry(mac net.HardwareAddr, lease dhcp.Lease) podnet.Entry {
+	e := macEntry(mac)
 	e.Addrs = []netip.Prefix{lease.Addr}
 	if lease.Gateway.IsValid() {
 		e.Gateways = []netip.Addr{lease.Gateway}
@@ -31,7 +39,10 @@ func entry(mac net.HardwareAddr, lease *dhcp.Lease) podnet.Entry {
 			e.Routes = append(e.Routes, podnet.Route{Dest: r.Dst, NextHop: r.Gateway})
 		}
 	}
-	e.DHCP = &podnet.DHCPStatus{State: podnet.StateBound, Server: &lease.Server}
+	e.DHCP = &podnet.DHCPStatus{State: podnet.StateBound}
+	if lease.Server.IsValid() {
+		e.DHCP.Server = &lease.Server
+	}
 	if !lease.Expires.IsZero() {
 		expires := lease.Expires.UTC().Truncate(time.Second)
 		e.DHCP.Expires = &expires
@@ -40,24 +51,24 @@ func entry(mac net.HardwareAddr, lease *dhcp.Lease) podnet.Entry {
 }
 
 // result is the CNI result of an ADD, in the newest version.
-func result(a *adding) *types100.Result {
+func result(a attachment, lease dhcp.Lease, routes []route) *types100.Result {
 	podInterface := 1
 	r := &types100.Result{
 		CNIVersion: types100.ImplementedSpecVersion,
 		Interfaces: []*types100.Interface{
 			{Name: a.HostIfName},
-			{Name: a.IfName, Mac: a.MAC, Mtu: podMTU(a.conf.MTU, a.Lease.MTU), Sandbox: a.Netns},
+			{Name: a.IfName, Mac: a.MAC, Mtu: podMTU(a.MTU, lease.MTU), Sandbox: a.Netns},
 		},
-		IPs: []*types100.IPConfig{{Interface: &podInterface, Address: *ipNet(a.Lease.Addr)}},
-		DNS: cni.DNS{Domain: a.Lease.Domain, Search: a.Lease.Search},
+		IPs: []*types100.IPConfig{{Interface: &podInterface, Address: *ipNet(lease.Addr)}},
+		DNS: cni.DNS{Domain: lease.Domain, Search: lease.Search},
 	}
-	if gw := a.Lease.Gateway; gw.IsValid() {
+	if gw := lease.Gateway; gw.IsValid() {
 		r.IPs[0].Gateway = gw.AsSlice()
 	}
-	for _, server := range a.Lease.DNS {
+	for _, server := range lease.DNS {
 		r.DNS.Nameservers = append(r.DNS.Nameservers, server.String())
 	}
-	for _, route := range a.routes {
+	for _, route := range routes {
 		n := &cni.Route{Dst: *ipNet(route.Dest)}
 		if route.Gateway.IsValid() {
 			n.GW = route.Gateway.AsSlice()

@@ -28,6 +28,7 @@ import (
 	ktypes "k8s.io/apimachinery/pkg/types"
 
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/cniserver/wire"
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/dhcp"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/internal/store"
 )
 
@@ -52,9 +53,13 @@ type Pods interface {
 	AnnotatePod(ctx context.Context, namespace, name string, uid ktypes.UID, annotation string, change func(old string) (string, error)) error
 	// PodProblems returns what the controller has reported on a pod.
 	PodProblems(ctx context.Context, namespace, name string) ([]string, error)
+	// ListPods returns all pods of the cluster.
+	ListPods(ctx context.Context) ([]*corev1.Pod, error)
+	// Event tells, on the pod with this UID, of something that happened to it.
+	Event(ctx context.Context, namespace, name string, uid ktypes.UID, eventType, reason, message string) error
 }
 
-// Config is what a Server needs. All fields are required.
+// Config is what a Server needs. All fields but ExternalDHCP are required.
 type Config struct {
 	// Socket is the path of the unix socket to listen on. Its directory is
 	// made if need be, for root only.
@@ -72,8 +77,11 @@ type Config struct {
 	// AddTimeout is the time that one ADD has, and InstallTimeout what OVN
 	// has of it to install a new port.
 	AddTimeout, InstallTimeout time.Duration
-	Pods                       Pods
-	Log                        *slog.Logger
+	// ExternalDHCP is the path of the CNI dhcp plugin that gets the leases, whose
+	// daemon keeps them; empty for the server's own DHCP client.
+	ExternalDHCP string
+	Pods         Pods
+	Log          *slog.Logger
 }
 
 func (c Config) check() error {
@@ -96,10 +104,10 @@ type Server struct {
 	log       *slog.Logger
 	stateLock *os.File
 	records   *store.Store[attachment]
+	keeper    *dhcp.Keeper
 	vswitch   *vswitch
 	locks     locks
-	opening   sync.Mutex     // held while an attachment's record is made
-	closing   sync.WaitGroup // links being closed
+	opening   sync.Mutex // held while an attachment's record is made
 }
 
 // New reads the node's records. It makes StateDir and locks it until Run ends.
@@ -119,7 +127,20 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	return &Server{cfg: cfg, log: cfg.Log, stateLock: lock, records: records, vswitch: vs, locks: locks{held: map[string]*holder{}}}, nil
+	s := &Server{cfg: cfg, log: cfg.Log, stateLock: lock, records: records, vswitch: vs, locks: locks{held: map[string]*holder{}}}
+	s.keeper, err = dhcp.NewKeeper(dhcp.KeeperConfig{
+		Dir:         filepath.Join(cfg.StateDir, "leases"),
+		OnChange:    s.leaseChanged,
+		OnLost:      s.leaseLost,
+		OnGone:      s.interfaceGone,
+		Releasable:  s.releasable,
+		SendRelease: s.releaseByBridge,
+		Log:         cfg.Log,
+	})
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return s, nil
 }
 
 // lockStateDir makes this process the only one that uses the records, until it
@@ -165,6 +186,12 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		return nil
 	})
+	g.Go(func() error {
+		if err := s.keeper.Run(sessions); sessions.Err() == nil {
+			return err
+		}
+		return nil
+	})
 	g.Go(func() error { return s.settle(ctx) })
 	g.Go(func() error {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
@@ -182,9 +209,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return errors.Join(ctx.Err(), server.Shutdown(stop))
 	})
 	s.log.Info("serving CNI calls", "socket", s.cfg.Socket, "node", s.cfg.NodeName, "attachments", len(s.records.All()))
-	err = g.Wait()
-	s.closing.Wait()
-	return err
+	return g.Wait()
 }
 
 // listen makes the socket, in the place of one that nobody listens on any more.

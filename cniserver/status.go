@@ -27,7 +27,7 @@ func (s *Server) status(ctx context.Context, c call) error {
 	if _, err := s.vswitch.userspace(ctx); err != nil {
 		return fail(errNotAvailable, err)
 	}
-	if err := s.vswitch.checkMapping(ctx, conf.PhysicalNetworkName); err != nil {
+	if _, err := s.vswitch.physicalBridge(ctx, conf.PhysicalNetworkName); err != nil {
 		return fail(errNotAvailable, err)
 	}
 	return nil

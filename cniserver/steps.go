@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/dhcp"
 )
 
 // step is one thing that an ADD does and how it is undone. An undo works from
@@ -56,7 +58,8 @@ func (s *Server) do(ctx context.Context, a *adding) error {
 }
 
 // undo undoes steps in reverse, up to one that fails: what it needs, as the
-// RELEASE needs the interface, stays for the next try. The record goes last.
+// RELEASE needs the interface, stays for the next try. The record goes last, and
+// stays while the lease is still to be given back, which is no error.
 func (s *Server) undo(ctx context.Context, a attachment, done []step) error {
 	a.State = stateLeaving
 	marked := s.act("undo: mark record", func() error { return s.records.Put(a.key(), a) })
@@ -64,14 +67,24 @@ func (s *Server) undo(ctx context.Context, a attachment, done []step) error {
 		// Say, a full disk: all the more reason to go on.
 		s.log.Warn("attachment can't be marked as leaving", "sandbox", a.ContainerID, "ifname", a.IfName, "err", marked)
 	}
+	owing := false
 	for i := len(done) - 1; i >= 0; i-- {
 		step := done[i]
 		if step.undo == nil {
 			continue
 		}
-		if err := s.act("undo "+step.name, func() error { return step.undo(s, ctx, a) }); err != nil {
+		err := s.act("undo "+step.name, func() error { return step.undo(s, ctx, a) })
+		switch {
+		case errors.Is(err, dhcp.ErrPending):
+			s.log.Warn("lease is to be given back later", "pod", a.Namespace+"/"+a.Pod, "sandbox", a.ContainerID, "ifname", a.IfName, "err", err)
+			owing = true
+		case err != nil:
 			return fmt.Errorf("undo %q: %w", step.name, err)
 		}
+	}
+	if owing {
+		// The keeper asks by the record whose the lease is.
+		return nil
 	}
 	return s.act("undo: delete record", func() error { return s.records.Delete(a.key()) })
 }

@@ -104,15 +104,15 @@ func (v *vswitch) session(ctx context.Context) (*ovsdb.Session, error) {
 	}
 }
 
-// checkMapping checks that ovn-controller has a bridge for a physical network.
-func (v *vswitch) checkMapping(ctx context.Context, physicalNetwork string) error {
+// physicalBridge is the bridge that ovn-controller has for a physical network.
+func (v *vswitch) physicalBridge(ctx context.Context, physicalNetwork string) (string, error) {
 	s, err := v.session(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
 	var roots []ovs.OpenvSwitch
 	if err := s.List(ctx, &roots); err != nil {
-		return fmt.Errorf("read the Open_vSwitch table: %w", err)
+		return "", fmt.Errorf("read the Open_vSwitch table: %w", err)
 	}
 	var mappings string
 	if len(roots) > 0 {
@@ -120,12 +120,12 @@ func (v *vswitch) checkMapping(ctx context.Context, physicalNetwork string) erro
 	}
 	bridge, ok := mappedBridge(mappings, physicalNetwork)
 	if !ok {
-		return fmt.Errorf("physicalNetworkName: Invalid value: %q: no bridge is mapped to it in external_ids:ovn-bridge-mappings=%q of this node's Open_vSwitch table", physicalNetwork, mappings)
+		return "", fmt.Errorf("physicalNetworkName: Invalid value: %q: no bridge is mapped to it in external_ids:ovn-bridge-mappings=%q of this node's Open_vSwitch table", physicalNetwork, mappings)
 	}
 	if _, err := findBridge(ctx, s, bridge); err != nil {
-		return fmt.Errorf("physicalNetworkName: Invalid value: %q: external_ids:ovn-bridge-mappings=%q: %w", physicalNetwork, mappings, err)
+		return "", fmt.Errorf("physicalNetworkName: Invalid value: %q: external_ids:ovn-bridge-mappings=%q: %w", physicalNetwork, mappings, err)
 	}
-	return nil
+	return bridge, nil
 }
 
 // mappedBridge finds a physical network in ovn-bridge-mappings, a comma list of

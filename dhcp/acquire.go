@@ -27,6 +27,8 @@ const (
 	firstBackoff = 500 * time.Millisecond
 	// A REQUEST is sent this often, within six seconds, then the client starts over.
 	requestTries = 7
+	// In INIT-REBOOT this often, within one and a half: silence is likely there.
+	rebootTries = 5
 )
 
 // maxMessage is the message size that servers are allowed (option 57), in bytes.
@@ -41,6 +43,14 @@ type conn interface {
 	receive(ctx context.Context) ([]byte, error)
 }
 
+// port is a conn and what else a Link is.
+type port interface {
+	conn
+	awaitCarrier(ctx context.Context) error
+	receivedSinceOpen() uint64
+	Close() error
+}
+
 // errUnanswered ends a wait, or a number of tries, in which no answer came.
 var errUnanswered = errors.New("no answer")
 
@@ -52,25 +62,29 @@ var errUnanswered = errors.New("no answer")
 // All replies are asked for as broadcasts: OVN's port security drops a unicast
 // OFFER of another address than the port's.
 func Acquire(ctx context.Context, link *Link, cfg Config) (Lease, error) {
+	return acquireOn(ctx, link, link.name, cfg)
+}
+
+func acquireOn(ctx context.Context, p port, ifname string, cfg Config) (Lease, error) {
 	if err := cfg.Check(); err != nil {
-		return Lease{}, fmt.Errorf("checking DHCP client for %s: %w", link.name, err)
+		return Lease{}, fmt.Errorf("checking DHCP client for %s: %w", ifname, err)
 	}
-	if err := link.awaitCarrier(ctx); err != nil {
-		return Lease{}, fmt.Errorf("waiting for carrier on %s: %w", link.name, err)
+	if err := p.awaitCarrier(ctx); err != nil {
+		return Lease{}, fmt.Errorf("waiting for carrier on %s: %w", ifname, err)
 	}
-	lease, err := acquire(ctx, link, cfg)
+	lease, err := acquire(ctx, p, cfg)
 	if silence, ok := errors.AsType[*SilenceError](err); ok {
-		silence.Interface = link.name
-		silence.Received = link.receivedSinceOpen()
+		silence.Interface = ifname
+		silence.Received = p.receivedSinceOpen()
 		return Lease{}, silence
 	}
 	if err != nil {
-		return Lease{}, fmt.Errorf("acquiring lease on %s: %w", link.name, err)
+		return Lease{}, fmt.Errorf("acquiring lease on %s: %w", ifname, err)
 	}
 	return lease, nil
 }
 
-// exchange is one Acquire under way.
+// exchange is one Acquire, or one try to prolong a lease, under way.
 type exchange struct {
 	conn  conn
 	cfg   Config // with defaults
@@ -81,15 +95,29 @@ type exchange struct {
 	seen SilenceError
 }
 
-func acquire(ctx context.Context, c conn, cfg Config) (Lease, error) {
+func newExchange(c conn, cfg Config) *exchange {
 	x := &exchange{conn: c, cfg: cfg.withDefaults(), began: time.Now()}
 	x.seen.Discarded = make(map[string]int)
+	binary.NativeEndian.PutUint32(x.xid[:], rand.Uint32())
+	return x
+}
+
+func acquire(ctx context.Context, c conn, cfg Config) (Lease, error) {
+	x := newExchange(c, cfg)
+	if former := x.cfg.former; former.IsValid() {
+		x.cfg.RequestedAddr = former.Addr()
+	}
 	for {
 		lease, err := x.attempt(ctx)
 		refused, isRefusal := errors.AsType[*refusal](err)
+		taken, isTaken := errors.AsType[*conflict](err)
 		switch {
 		case err == nil:
 			return lease, nil
+		case isTaken:
+			x.cfg.RequestedAddr = netip.Addr{}
+			x.seen.Conflict = taken.Error()
+			pause(ctx, declineWait)
 		case isRefusal:
 			x.cfg.RequestedAddr = netip.Addr{} // it may be what the server does not want
 			x.seen.NAK = refused.Error()
@@ -105,14 +133,46 @@ func acquire(ctx context.Context, c conn, cfg Config) (Lease, error) {
 	}
 }
 
-// attempt goes once from INIT to BOUND: the first useful OFFER is taken.
+// attempt goes once from INIT, or the first time from INIT-REBOOT if there is a
+// former lease, to BOUND.
 func (x *exchange) attempt(ctx context.Context) (Lease, error) {
+	lease, err := Lease{}, errUnanswered
+	if former := x.cfg.former; former.IsValid() {
+		x.cfg.former = netip.Prefix{}
+		lease, err = x.reboot(ctx, former)
+	}
+	if errors.Is(err, errUnanswered) && ctx.Err() == nil {
+		lease, err = x.discover(ctx)
+	}
+	if err == nil && x.cfg.Probe {
+		err = x.probe(ctx, lease)
+	}
+	return lease, err
+}
+
+// reboot goes from INIT-REBOOT to BOUND: any server that knows the former lease
+// may confirm it. A server that does not know it has to stay silent (RFC 2131,
+// 4.3.2), so silence leads on to INIT.
+func (x *exchange) reboot(ctx context.Context, former netip.Prefix) (Lease, error) {
+	q := question{client: x.cfg, xid: x.xid, requested: true, held: former, sent: time.Now()}
+	return x.ask(ctx, q, rebootTries, func() *dhcpv4.DHCPv4 {
+		x.seen.Requests++
+		m := x.message(dhcpv4.MessageTypeRequest)
+		m.SetBroadcast()
+		m.Options[dhcpv4.OptionRequestedIPAddress.Code()] = former.Addr().AsSlice()
+		return m
+	})
+}
+
+// discover goes from INIT to BOUND: the first useful OFFER is taken.
+func (x *exchange) discover(ctx context.Context) (Lease, error) {
 	binary.NativeEndian.PutUint32(x.xid[:], rand.Uint32())
-	q := question{client: x.cfg, xid: x.xid}
+	q := question{client: x.cfg, xid: x.xid, sent: time.Now()}
 	offer, err := x.ask(ctx, q, 0, func() *dhcpv4.DHCPv4 {
 		x.seen.Discovers++
 		x.secs = uint16(min(time.Since(x.began)/time.Second, 0xffff))
 		m := x.message(dhcpv4.MessageTypeDiscover)
+		m.SetBroadcast()
 		if x.cfg.RequestedAddr.IsValid() {
 			m.Options[dhcpv4.OptionRequestedIPAddress.Code()] = x.cfg.RequestedAddr.AsSlice()
 		}
@@ -122,16 +182,17 @@ func (x *exchange) attempt(ctx context.Context) (Lease, error) {
 		return Lease{}, err
 	}
 	if x.cfg.Selected != nil {
-		if err := x.cfg.Selected(offer); err != nil {
+		if err := x.cfg.Selected(offer.since(time.Now())); err != nil {
 			return Lease{}, fmt.Errorf("selecting %s: %w", offer.Addr, err)
 		}
 	}
 	// The lease may count from the first REQUEST, if that is the one that the
 	// server answers.
-	q.server, q.sent = offer.Server, time.Now()
+	q.requested, q.server, q.sent = true, offer.Server, time.Now()
 	return x.ask(ctx, q, requestTries, func() *dhcpv4.DHCPv4 {
 		x.seen.Requests++
 		m := x.message(dhcpv4.MessageTypeRequest)
+		m.SetBroadcast()
 		m.Options[dhcpv4.OptionRequestedIPAddress.Code()] = offer.Addr.Addr().AsSlice()
 		m.Options[dhcpv4.OptionServerIdentifier.Code()] = offer.Server.AsSlice()
 		return m
@@ -141,7 +202,6 @@ func (x *exchange) attempt(ctx context.Context) (Lease, error) {
 // message returns what DISCOVER and REQUEST have in common.
 func (x *exchange) message(kind dhcpv4.MessageType) *dhcpv4.DHCPv4 {
 	m := clientMessage(kind, x.xid, x.cfg.HardwareAddr, x.cfg.ClientID)
-	m.SetBroadcast()
 	m.NumSeconds = x.secs
 	m.Options[dhcpv4.OptionMaximumDHCPMessageSize.Code()] = binary.BigEndian.AppendUint16(nil, maxMessage)
 	for code, value := range x.cfg.Options {
@@ -172,31 +232,40 @@ func clientMessage(kind dhcpv4.MessageType, xid dhcpv4.TransactionID, hw net.Har
 // returns the first answer to q.
 func (x *exchange) ask(ctx context.Context, q question, tries int, message func() *dhcpv4.DHCPv4) (Lease, error) {
 	from := netip.AddrPortFrom(netip.IPv4Unspecified(), dhcpv4.ClientPort)
-	to := netip.AddrPortFrom(netip.AddrFrom4([4]byte{255, 255, 255, 255}), dhcpv4.ServerPort)
 	for try := 0; tries == 0 || try < tries; try++ {
-		frame := udpFrame(x.cfg.HardwareAddr, etherBroadcast(), from, to, message().ToBytes())
-		err := x.conn.send(frame)
-		if errors.Is(err, unix.ENXIO) || errors.Is(err, net.ErrClosed) {
-			return Lease{}, fmt.Errorf("sending: %w", err) // the interface, or the link, is no more
-		}
-		x.seen.SendErr = err // any other is as good as a lost frame
-		lease, answer := Lease{}, error(nil)
-		err = await(ctx, x.conn, backoff(firstWait, try), func(frame []byte) bool {
-			lease, answer = q.judge(frame)
-			reason, discarded := errors.AsType[discard](answer)
-			if discarded && reason != notDHCP {
-				x.seen.Discarded[string(reason)]++
-			}
-			return !discarded
-		})
-		switch {
-		case err == nil:
-			return lease, answer
-		case !errors.Is(err, errUnanswered):
-			return Lease{}, err
+		frame := udpFrame(x.cfg.HardwareAddr, etherBroadcast(), from, allServers(), message().ToBytes())
+		if lease, err := x.try(ctx, q, frame, backoff(firstWait, try)); !errors.Is(err, errUnanswered) {
+			return lease, err
 		}
 	}
 	return Lease{}, errUnanswered
+}
+
+// allServers is where a client broadcasts to.
+func allServers() netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{255, 255, 255, 255}), dhcpv4.ServerPort)
+}
+
+// try sends a frame and returns the answer to q that comes within wait.
+func (x *exchange) try(ctx context.Context, q question, frame []byte, wait time.Duration) (Lease, error) {
+	err := x.conn.send(frame)
+	if errors.Is(err, unix.ENXIO) || errors.Is(err, net.ErrClosed) {
+		return Lease{}, fmt.Errorf("sending: %w", err) // the interface, or the link, is no more
+	}
+	x.seen.SendErr = err // any other is as good as a lost frame
+	lease, answer := Lease{}, error(nil)
+	err = await(ctx, x.conn, wait, func(frame []byte) bool {
+		lease, answer = q.judge(frame)
+		reason, discarded := errors.AsType[discard](answer)
+		if discarded && reason != notDHCP {
+			x.seen.Discarded[string(reason)]++
+		}
+		return !discarded
+	})
+	if err != nil {
+		return Lease{}, err
+	}
+	return lease, answer
 }
 
 // await receives frames until take says that one was the answer. Its error is

@@ -35,6 +35,14 @@ type Config struct {
 	// lease can be given back even if the process ends before the server's
 	// answer is here. Its error ends the Acquire.
 	Selected func(offer Lease) error
+	// Probe has the client ask by ARP whether somebody else uses the address
+	// before it takes it, and decline it then (RFC 2131, 4.4.1; RFC 5227). It takes
+	// half a second. A port that OVN has pinned to an address drops the question.
+	Probe bool
+
+	// former is the address of a lease that may still be valid: the client begins
+	// in INIT-REBOOT with it.
+	former netip.Prefix
 }
 
 // Check returns what can't be sent, or would break the protocol. Acquire checks it

@@ -1,8 +1,9 @@
 // Copyright The ovn-dhcp-ipam Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dhcp gets an IPv4 lease from the DHCP server of a link (RFC 2131) and
-// gives it back.
+// Package dhcp is a DHCP client (RFC 2131). Acquire gets an IPv4 lease from the server
+// of a link, and Release gives it back. A Keeper keeps many leases, over its own end
+// and the next start.
 //
 // It speaks in whole Ethernet frames through a packet socket, so that it depends
 // on nothing that is, or is not yet, configured on the interface, and changes
@@ -61,6 +62,16 @@ type Lease struct {
 	Renew   time.Time `json:"renew,omitzero"`
 	Rebind  time.Time `json:"rebind,omitzero"`
 	Expires time.Time `json:"expires,omitzero"`
+}
+
+// since returns the lease with times that count from t.
+func (l Lease) since(t time.Time) Lease {
+	d := t.Sub(l.Acquired)
+	l.Acquired = l.Acquired.Add(d)
+	if !l.Expires.IsZero() {
+		l.Renew, l.Rebind, l.Expires = l.Renew.Add(d), l.Rebind.Add(d), l.Expires.Add(d)
+	}
+	return l
 }
 
 // Route is a static route of a lease. The zero Gateway means that Dst is on the

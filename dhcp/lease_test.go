@@ -76,3 +76,17 @@ func TestLeaseJSONDamaged(t *testing.T) {
 		}
 	}
 }
+
+func TestLeaseSince(t *testing.T) {
+	later := requestedAt.Add(time.Minute)
+	want := granted(func(l *Lease) {
+		l.Acquired, l.Renew, l.Rebind, l.Expires = later, l.Renew.Add(time.Minute), l.Rebind.Add(time.Minute), l.Expires.Add(time.Minute)
+	})
+	if diff := cmp.Diff(want, granted(nil).since(later), compareAddrs); diff != "" {
+		t.Errorf("lease (-want +got):\n%s", diff)
+	}
+	forever := func(l *Lease) { l.Renew, l.Rebind, l.Expires = time.Time{}, time.Time{}, time.Time{} }
+	if l := granted(forever).since(later); !l.Expires.IsZero() || !l.Renew.IsZero() || !l.Acquired.Equal(later) {
+		t.Errorf("lease for ever: %v", l)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"time"
 
 	"github.com/containernetworking/plugins/pkg/ns"
@@ -24,11 +25,14 @@ import (
 type Link struct {
 	name  string
 	index int
+	hw    net.HardwareAddr
 	// Both sockets keep the namespace that they were opened in, so no goroutine
 	// or thread has to stay there.
 	conn *packet.Conn
 	rtnl *netlink.Handle
 	buf  []byte
+	// clientPort is the socket that occupies it, or -1.
+	clientPort int
 	// received is the interface's count of received frames when it was opened.
 	received uint64
 }
@@ -37,12 +41,26 @@ type Link struct {
 // in the current one if that is empty. It changes nothing on the interface, and
 // does not need it to be up yet.
 func OpenLink(netnsPath, ifname string) (*Link, error) {
-	l := &Link{name: ifname, buf: make([]byte, 2048)}
+	return openLink(netnsPath, ifname, netip.Addr{})
+}
+
+// openLink is OpenLink, and occupies the client port of the address own, if valid.
+func openLink(netnsPath, ifname string, own netip.Addr) (*Link, error) {
+	l := &Link{name: ifname, buf: make([]byte, 2048), clientPort: -1}
+	open := func(ns.NetNS) error {
+		if err := l.open(); err != nil || !own.IsValid() {
+			return err
+		}
+		if err := l.occupy(own); err != nil {
+			return errors.Join(err, l.Close())
+		}
+		return nil
+	}
 	var err error
 	if netnsPath == "" {
-		err = l.open()
+		err = open(nil)
 	} else {
-		err = ns.WithNetNSPath(netnsPath, func(ns.NetNS) error { return l.open() })
+		err = ns.WithNetNSPath(netnsPath, open)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("opening link %s in netns %q: %w", ifname, netnsPath, err)
@@ -77,16 +95,41 @@ func (l *Link) listen(rtnl *netlink.Handle) error {
 	if err != nil {
 		return fmt.Errorf("assembling filter: %w", err)
 	}
-	l.index = attrs.Index
+	l.index, l.hw = attrs.Index, attrs.HardwareAddr
 	l.received = receivedFrames(device)
 	l.conn, err = packet.Listen(&net.Interface{Index: attrs.Index}, packet.Raw, unix.ETH_P_ALL, &packet.Config{Filter: filter})
 	return err
+}
+
+// occupy binds a socket, which nobody reads, to the client port of an address of the
+// interface. A server answers a client that renews by unicast, and without a socket
+// the kernel, which knows nothing of packet sockets, would tell the server that the
+// port is unreachable. If the address can't be bound, because the interface doesn't
+// have it or somebody else has the port, the kernel won't do that anyway.
+func (l *Link) occupy(own netip.Addr) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("opening socket for the client port: %w", err)
+	}
+	err = unix.Bind(fd, &unix.SockaddrInet4{Port: dhcpv4.ClientPort, Addr: own.As4()})
+	if err != nil {
+		_ = unix.Close(fd)
+		if errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.EADDRINUSE) {
+			return nil
+		}
+		return fmt.Errorf("binding %s port %d: %w", own, dhcpv4.ClientPort, err)
+	}
+	l.clientPort = fd
+	return nil
 }
 
 // Close closes the link. The kernel takes 4 to 20 ms for it, so it is best done
 // when nobody waits for the lease any more.
 func (l *Link) Close() error {
 	l.rtnl.Close()
+	if l.clientPort >= 0 {
+		_ = unix.Close(l.clientPort)
+	}
 	return l.conn.Close()
 }
 

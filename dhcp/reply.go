@@ -19,10 +19,16 @@ import (
 type question struct {
 	client Config // with defaults
 	xid    dhcpv4.TransactionID
-	// server is the one that was asked with a REQUEST, and sent when; the zero
-	// Addr while the client looks for an OFFER of any server.
+	// requested tells a REQUEST, for an ACK or NAK, from a DISCOVER, for an OFFER.
+	requested bool
+	// server is the only one whose answer counts; the zero Addr if any server's
+	// does: to a DISCOVER, in INIT-REBOOT and in REBINDING.
 	server netip.Addr
-	sent   time.Time
+	// held is the address that the client has and wants to go on using; the zero
+	// Prefix if it wants a new one.
+	held netip.Prefix
+	// sent is when the REQUEST was sent.
+	sent time.Time
 }
 
 // discard is why a frame is no answer, in words to count by.
@@ -51,7 +57,10 @@ func (r *refusal) Error() string {
 //
 // An OFFER has to pass the same rules as an ACK, so that a server whose leases
 // are of no use is not asked for one. The ACK's address is taken even if it is
-// not the offered one: it is what the server has written down.
+// not the offered one: it is what the server has written down. But an ACK that
+// gives another address than the one held is a refusal of that one: what was asked
+// for was more time (RFC 2131, 4.3.2), and a new address is to be on disk as an
+// offer first, so that it can be given back whatever happens.
 func (q question) judge(frame []byte) (Lease, error) {
 	payload, from, ok := dhcpPayload(frame)
 	if !ok {
@@ -74,11 +83,11 @@ func (q question) judge(frame []byte) (Lease, error) {
 	case !ok:
 		// RFC 2131, table 3: required in each reply.
 		return Lease{}, discard("without server identifier")
-	case !q.server.IsValid() && kind == dhcpv4.MessageTypeOffer:
+	case !q.requested && kind == dhcpv4.MessageTypeOffer:
 	case q.server.IsValid() && server != q.server:
 		return Lease{}, discard("of another server")
-	case q.server.IsValid() && kind == dhcpv4.MessageTypeAck:
-	case q.server.IsValid() && kind == dhcpv4.MessageTypeNak:
+	case q.requested && kind == dhcpv4.MessageTypeAck:
+	case q.requested && kind == dhcpv4.MessageTypeNak:
 		return Lease{}, &refusal{server: server, text: message(m)}
 	default:
 		return Lease{}, discard(fmt.Sprintf("of type %s, out of turn", kind))
@@ -86,6 +95,9 @@ func (q question) judge(frame []byte) (Lease, error) {
 	lease, err := q.lease(m)
 	if err != nil {
 		return Lease{}, err
+	}
+	if q.held.IsValid() && lease.Addr.Addr() != q.held.Addr() {
+		return Lease{}, &refusal{server: server, text: "granted " + lease.Addr.Addr().String() + " instead"}
 	}
 	lease.Server, lease.ServerHW = server, from
 	return lease, nil
@@ -99,7 +111,7 @@ func (q question) lease(m *dhcpv4.DHCPv4) (Lease, error) {
 	if !isHost(own) {
 		return Lease{}, discard("with an address that can't be a host's")
 	}
-	length, ok := prefixLength(m.Options)
+	length, ok := q.prefixLength(m.Options)
 	if !ok {
 		return Lease{}, discard("with a malformed subnet mask")
 	}
@@ -152,10 +164,14 @@ func timers(period uint32, o dhcpv4.Options) (t1, t2, end time.Duration) {
 
 // prefixLength decodes the subnet mask. Without one nothing but the address
 // itself is known to be on the link: classes say nothing about subnets any more
-// (RFC 4632), and with 32 all else goes by way of the gateway, which works.
-func prefixLength(o dhcpv4.Options) (int, bool) {
+// (RFC 4632), and with 32 all else goes by way of the gateway, which works. A lease
+// that is prolonged keeps the mask that it has.
+func (q question) prefixLength(o dhcpv4.Options) (int, bool) {
 	b := o.Get(dhcpv4.OptionSubnetMask)
 	if b == nil {
+		if q.held.IsValid() {
+			return q.held.Bits(), true
+		}
 		return 32, true
 	}
 	n, size := net.IPMask(b).Size()

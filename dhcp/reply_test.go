@@ -29,7 +29,19 @@ func selecting() question {
 
 func requesting() question {
 	q := selecting()
-	q.server, q.sent = serverIP, requestedAt
+	q.requested, q.server, q.sent = true, serverIP, requestedAt
+	return q
+}
+
+func renewing() question {
+	q := requesting()
+	q.held = netip.PrefixFrom(leasedIP, 24)
+	return q
+}
+
+func rebinding() question {
+	q := renewing()
+	q.server = netip.Addr{}
 	return q
 }
 
@@ -112,17 +124,25 @@ func TestJudgeTurn(t *testing.T) {
 		edits []edit
 		want  error
 	}{
-		"offer":                {q: selecting(), kind: dhcpv4.MessageTypeOffer},
-		"offer of any server":  {q: selecting(), kind: dhcpv4.MessageTypeOffer, edits: []edit{other}},
-		"ack unasked":          {q: selecting(), kind: dhcpv4.MessageTypeAck, want: discard("of type ACK, out of turn")},
-		"nak unasked":          {q: selecting(), kind: dhcpv4.MessageTypeNak, want: discard("of type NAK, out of turn")},
-		"bootp":                {q: selecting(), edits: []edit{option(dhcpv4.OptionDHCPMessageType)}, want: discard("of type unknown (0), out of turn")},
-		"ack":                  {q: requesting(), kind: dhcpv4.MessageTypeAck},
-		"ack, another address": {q: requesting(), kind: dhcpv4.MessageTypeAck, edits: []edit{yiaddr("192.0.2.78")}},
-		"ack, another server":  {q: requesting(), kind: dhcpv4.MessageTypeAck, edits: []edit{other}, want: discard("of another server")},
-		"offer repeated":       {q: requesting(), kind: dhcpv4.MessageTypeOffer, want: discard("of type OFFER, out of turn")},
-		"nak":                  {q: requesting(), kind: dhcpv4.MessageTypeNak, edits: []edit{yiaddr("0.0.0.0"), option(dhcpv4.OptionMessage, []byte("no\n")...)}, want: &refusal{serverIP, "no\n"}},
-		"nak, another server":  {q: requesting(), kind: dhcpv4.MessageTypeNak, edits: []edit{other}, want: discard("of another server")},
+		"offer":                           {q: selecting(), kind: dhcpv4.MessageTypeOffer},
+		"offer of any server":             {q: selecting(), kind: dhcpv4.MessageTypeOffer, edits: []edit{other}},
+		"ack unasked":                     {q: selecting(), kind: dhcpv4.MessageTypeAck, want: discard("of type ACK, out of turn")},
+		"nak unasked":                     {q: selecting(), kind: dhcpv4.MessageTypeNak, want: discard("of type NAK, out of turn")},
+		"bootp":                           {q: selecting(), edits: []edit{option(dhcpv4.OptionDHCPMessageType)}, want: discard("of type unknown (0), out of turn")},
+		"ack":                             {q: requesting(), kind: dhcpv4.MessageTypeAck},
+		"ack, another address":            {q: requesting(), kind: dhcpv4.MessageTypeAck, edits: []edit{yiaddr("192.0.2.78")}},
+		"ack, another server":             {q: requesting(), kind: dhcpv4.MessageTypeAck, edits: []edit{other}, want: discard("of another server")},
+		"offer repeated":                  {q: requesting(), kind: dhcpv4.MessageTypeOffer, want: discard("of type OFFER, out of turn")},
+		"nak":                             {q: requesting(), kind: dhcpv4.MessageTypeNak, edits: []edit{yiaddr("0.0.0.0"), option(dhcpv4.OptionMessage, []byte("no\n")...)}, want: &refusal{serverIP, "no\n"}},
+		"renewing, ack":                   {q: renewing(), kind: dhcpv4.MessageTypeAck},
+		"renewing, ack without mask":      {q: renewing(), kind: dhcpv4.MessageTypeAck, edits: []edit{option(dhcpv4.OptionSubnetMask)}},
+		"renewing, another server":        {q: renewing(), kind: dhcpv4.MessageTypeAck, edits: []edit{other}, want: discard("of another server")},
+		"renewing, nak of another server": {q: renewing(), kind: dhcpv4.MessageTypeNak, edits: []edit{other}, want: discard("of another server")},
+		"renewing, another address":       {q: renewing(), kind: dhcpv4.MessageTypeAck, edits: []edit{yiaddr("192.0.2.78")}, want: &refusal{serverIP, "granted 192.0.2.78 instead"}},
+		"rebinding, another server":       {q: rebinding(), kind: dhcpv4.MessageTypeAck, edits: []edit{other}},
+		"rebinding, nak":                  {q: rebinding(), kind: dhcpv4.MessageTypeNak, want: &refusal{serverIP, ""}},
+		"rebinding, offer":                {q: rebinding(), kind: dhcpv4.MessageTypeOffer, want: discard("of type OFFER, out of turn")},
+		"nak, another server":             {q: requesting(), kind: dhcpv4.MessageTypeNak, edits: []edit{other}, want: discard("of another server")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			lease, err := test.q.judge(serverFrame(answer(testXID, test.kind, test.edits...)))
@@ -291,9 +311,12 @@ func FuzzJudge(f *testing.F) {
 		if len(payload) > 1400 {
 			return
 		}
-		for _, q := range []question{selecting(), requesting()} {
+		for _, q := range []question{selecting(), requesting(), renewing(), rebinding()} {
 			if lease, err := q.judge(payloadFrame(payload)); err == nil {
 				checkLease(t, lease)
+				if q.held.IsValid() && lease.Addr.Addr() != q.held.Addr() {
+					t.Errorf("prolonged %v as %v", q.held, lease.Addr)
+				}
 			}
 		}
 		_, _ = selecting().judge(payload) // as a whole frame

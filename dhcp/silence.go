@@ -28,6 +28,9 @@ type SilenceError struct {
 	// NAKs counts refusals; NAK is the last one's server and text.
 	NAKs int
 	NAK  string
+	// Conflict tells of the last address that had to be declined since somebody
+	// else uses it.
+	Conflict string
 	// SendErr is what the last send failed with, if it did.
 	SendErr error
 	// Err is the context's error.
@@ -54,6 +57,9 @@ func (e *SilenceError) Error() string {
 	for _, reason := range slices.Sorted(maps.Keys(e.Discarded)) {
 		fmt.Fprintf(&b, "%s%d %s", separator, e.Discarded[reason], reason)
 		separator = ", "
+	}
+	if e.Conflict != "" {
+		fmt.Fprintf(&b, ", declined: %s", e.Conflict)
 	}
 	if e.SendErr != nil {
 		fmt.Fprintf(&b, ", sending failed: %v", e.SendErr)

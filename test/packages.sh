@@ -28,6 +28,7 @@ ovn-central ovn-northd
 ovn-host ovn-controller
 openvswitch-switch ovs-vswitchd
 dnsmasq-base dnsmasq
+kea-dhcp4-server kea-dhcp4
 iproute2 ip
 util-linux nsenter
 ethtool ethtool

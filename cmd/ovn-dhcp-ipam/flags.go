@@ -34,7 +34,6 @@ type common struct {
 
 func newFlags(name, about string) *common {
 	c := &common{set: flag.NewFlagSet("ovn-dhcp-ipam "+name, flag.ContinueOnError)}
-	c.set.StringVar(&c.pluginType, "plugin-type", controller.DefaultPluginType, "\"type\" of the network configurations to serve")
 	c.set.TextVar(&c.level, "log-level", slog.LevelInfo, "least `level` to log: debug, info, warn or error")
 	c.set.SetOutput(io.Discard) // the error of a wrong flag is printed once, by main
 	c.about = about
@@ -47,8 +46,9 @@ func (c *common) usage() {
 	c.set.PrintDefaults()
 }
 
-// addSource adds the flags of where the objects are.
+// addSource adds the flags of where the objects are, and of which are served.
 func (c *common) addSource(kubernetes bool) {
+	c.set.StringVar(&c.pluginType, "plugin-type", controller.DefaultPluginType, "\"type\" of the network configurations to serve")
 	if !kubernetes {
 		c.set.StringVar(&c.objects, "objects", "", "`directory` of Kubernetes objects, one file each (required)")
 		return
@@ -65,7 +65,7 @@ func (c *common) parse(args []string) (*slog.Logger, error) {
 	} else if err != nil {
 		return nil, fmt.Errorf("%w (\"%s -h\" lists the flags)", err, c.set.Name())
 	}
-	if c.pluginType == "" || c.pluginType != filepath.Base(c.pluginType) {
+	if c.set.Lookup("plugin-type") != nil && (c.pluginType == "" || c.pluginType != filepath.Base(c.pluginType)) {
 		return nil, fmt.Errorf("flag --plugin-type: %q can't be the name of a program", c.pluginType)
 	}
 	if c.set.NArg() > 0 {

@@ -26,6 +26,7 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"node", "serve the CNI plugin's calls on this node", runNode},
+		{"dhcp", "serve the CNI plugin dhcp, for networks of other plugins", runDHCP},
 		{"controller", "keep OVN's northbound database in step with the pods", runController},
 		{"standalone", "run both in one process, on a directory of objects", runStandalone},
 	}

@@ -5,8 +5,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -44,6 +46,19 @@ func addNodeFlags(flags *common) *cniserver.Config {
 	flags.set.StringVar(&cfg.OVSDB, "ovs-db", "unix:/var/run/openvswitch/db.sock", "`endpoint` of the Open_vSwitch database")
 	flags.set.DurationVar(&cfg.AddTimeout, "add-timeout", 45*time.Second, "time for one ADD")
 	flags.set.DurationVar(&cfg.InstallTimeout, "install-timeout", 20*time.Second, "time of an ADD for OVN to install the port")
+	flags.set.Func("dhcp", "who gets the leases: internal (default), or external, which is the CNI dhcp plugin and its daemon, or the path of such a plugin", func(value string) error {
+		switch {
+		case value == "internal":
+			cfg.ExternalDHCP = ""
+		case value == "external":
+			cfg.ExternalDHCP = "/opt/cni/bin/dhcp"
+		case filepath.IsAbs(value):
+			cfg.ExternalDHCP = value
+		default:
+			return errors.New("must be internal, external, or the absolute path of a CNI dhcp plugin")
+		}
+		return nil
+	})
 	return cfg
 }
 

@@ -105,5 +105,38 @@ func (c *Client) PodProblems(ctx context.Context, namespace, name string) ([]str
 	return problems, nil
 }
 
+// ListPods returns all pods, as the API server has them in its cache.
+func (c *Client) ListPods(ctx context.Context) ([]*corev1.Pod, error) {
+	list, err := c.typed.CoreV1().Pods("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return nil, fmt.Errorf("list pods: %w", err)
+	}
+	pods := make([]*corev1.Pod, len(list.Items))
+	for i := range list.Items {
+		pods[i] = &list.Items[i]
+	}
+	return pods, nil
+}
+
+// Event makes an Event on the pod with this UID.
+func (c *Client) Event(ctx context.Context, namespace, name string, uid types.UID, eventType, reason, message string) error {
+	now := metav1.Now()
+	_, err := c.typed.CoreV1().Events(namespace).Create(ctx, &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{GenerateName: name + "."},
+		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: name, UID: uid},
+		Type:           eventType,
+		Reason:         reason,
+		Message:        message,
+		Source:         corev1.EventSource{Component: c.component},
+		FirstTimestamp: now,
+		LastTimestamp:  now,
+		Count:          1,
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("event %s on pod %s/%s: %w", reason, namespace, name, err)
+	}
+	return nil
+}
+
 // controllerComponent is the component that reports problems of pods.
 const controllerComponent = "ovn-dhcp-ipam-controller"

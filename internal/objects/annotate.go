@@ -34,6 +34,22 @@ func (d *Dir) GetPod(_ context.Context, namespace, name string) (*corev1.Pod, er
 	return nil, d.notFound(namespace, name)
 }
 
+// ListPods returns all pods in the directory.
+func (d *Dir) ListPods(context.Context) ([]*corev1.Pod, error) {
+	if _, err := d.scan(); err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var pods []*corev1.Pod
+	for _, name := range d.index {
+		if pod := d.files[name].pod; pod != nil {
+			pods = append(pods, pod)
+		}
+	}
+	return pods, nil
+}
+
 // notFound is the Kubernetes API's error of a pod that does not exist. The pod
 // may be in a file that can't be read.
 func (d *Dir) notFound(namespace, name string) error {

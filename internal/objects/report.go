@@ -18,7 +18,9 @@ import (
 
 	"github.com/google/renameio/v2"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // reportDir is the folder below the directory with what is wrong at present:
@@ -64,14 +66,7 @@ func (d *Dir) Report(_ context.Context, kind, namespace, name string, problems m
 			LastTimestamp:  metav1.NewTime(time.Now().UTC().Truncate(time.Second)),
 		})
 	}
-	data, err := marshalJSON(list)
-	if err == nil {
-		err = os.MkdirAll(filepath.Dir(path), 0o755)
-	}
-	if err == nil {
-		err = renameio.WriteFile(path, data, 0o644, renameio.WithTempDir(filepath.Dir(path)))
-	}
-	if err != nil {
+	if err := writeList(path, list); err != nil {
 		return fmt.Errorf("report on %s: %w", key, err)
 	}
 	return nil
@@ -98,6 +93,63 @@ func (d *Dir) PodProblems(_ context.Context, namespace, name string) ([]string, 
 	return problems, nil
 }
 
+// maxEvents is how many events of a pod are kept.
+const maxEvents = 10
+
+// Event adds an event to those of a pod, in the folder "events" of the directory;
+// the last ten are kept. Nothing is done when the pod is gone or has another UID.
+func (d *Dir) Event(ctx context.Context, namespace, name string, uid types.UID, eventType, reason, message string) (err error) {
+	unlock, err := d.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+	pod, err := d.GetPod(ctx, namespace, name)
+	if apierrors.IsNotFound(err) || err == nil && pod.UID != uid {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	path := d.eventPath(Key{"Pod", namespace, name})
+	list := corev1.EventList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "EventList"}}
+	data, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(data, &list)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("events of pod %s/%s: %w", namespace, name, err)
+	}
+	list.Items = append(list.Items, corev1.Event{
+		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: namespace, Name: name, UID: uid},
+		Type:           eventType,
+		Reason:         reason,
+		Message:        message,
+		LastTimestamp:  metav1.NewTime(time.Now().UTC().Truncate(time.Second)),
+	})
+	list.Items = list.Items[max(0, len(list.Items)-maxEvents):]
+	return writeList(path, list)
+}
+
+// eventPath is beside reportPath: what happened, where that is what is wrong.
+func (d *Dir) eventPath(key Key) string {
+	return strings.TrimSuffix(d.reportPath(key), ".json") + ".events.json"
+}
+
+func writeList(path string, list corev1.EventList) error {
+	data, err := marshalJSON(list)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), 0o755)
+	}
+	if err == nil {
+		err = renameio.WriteFile(path, data, 0o644, renameio.WithTempDir(filepath.Dir(path)))
+	}
+	if err != nil {
+		return fmt.Errorf("write events to %s: %w", path, err)
+	}
+	return nil
+}
+
 // dropStaleReports removes the reports on objects that are gone.
 func (d *Dir) dropStaleReports() {
 	paths, err := filepath.Glob(filepath.Join(d.path, reportDir, "*.json"))
@@ -106,7 +158,7 @@ func (d *Dir) dropStaleReports() {
 	}
 	current := map[string]bool{}
 	for _, key := range d.keys() {
-		current[d.reportPath(key)] = true
+		current[d.reportPath(key)], current[d.eventPath(key)] = true, true
 	}
 	for _, path := range paths {
 		if current[path] {

@@ -164,6 +164,9 @@ func TestDelWithLess(t *testing.T) {
 			w.must(w.Delete("pod", "default", test.name))
 		}
 		w.nothingLeft(0, before)
+		if test.name != "records-gone" {
+			w.noLease(pod)
+		}
 	}
 }
 

@@ -1,0 +1,118 @@
+// Copyright The ovn-dhcp-ipam Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cniserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+
+	"github.com/ovn-org/libovsdb/client"
+	libovsdb "github.com/ovn-org/libovsdb/ovsdb"
+	"github.com/vishvananda/netlink"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/dhcp"
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/internal/ovsdb"
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/models/ovs"
+)
+
+// releaseByBridge gives a lease back whose interface is gone: by an internal port
+// that is made for it on the bridge of the physical network, with the client's
+// MAC address and the network's VLAN tag, and removed afterwards.
+func (s *Server) releaseByBridge(ctx context.Context, key string, lease dhcp.Lease) (err error) {
+	a, ok := s.records.Get(key)
+	if !ok {
+		return fmt.Errorf("nothing is known of the network of %s any more", key)
+	}
+	session, err := s.vswitch.session(ctx)
+	if err != nil {
+		return err
+	}
+	name, err := s.vswitch.physicalBridge(ctx, a.PhysicalNetwork)
+	if err != nil {
+		return err
+	}
+	bridge, err := findBridge(ctx, session, name)
+	if err != nil {
+		return err
+	}
+	port := releasePortName(key)
+	if err := addInternalPort(ctx, session, bridge, port, a.VLAN, lease.HardwareAddr.String()); err != nil {
+		return err
+	}
+	defer func() {
+		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+		defer cancel()
+		err = errors.Join(err, removeInternalPort(undo, session, bridge, port))
+	}()
+	if err := session.Await(ctx, func() (bool, error) {
+		i := &ovs.Interface{Name: port}
+		if err := session.Get(ctx, i); err != nil && !errors.Is(err, client.ErrNotFound) {
+			return false, err
+		}
+		return i.Ofport != nil && *i.Ofport > 0, nil
+	}); err != nil {
+		return fmt.Errorf("internal port %s on bridge %s: %w", port, name, err)
+	}
+	link, err := netlink.LinkByName(port)
+	if err == nil {
+		err = netlink.LinkSetUp(link)
+	}
+	if err != nil {
+		return fmt.Errorf("internal port %s on bridge %s: %w", port, name, err)
+	}
+	speaker, err := dhcp.OpenLink("", port)
+	if err != nil {
+		return err
+	}
+	defer speaker.Close()
+	return dhcp.Release(ctx, speaker, lease)
+}
+
+// releasePortName is the name of an attachment's internal port, at most 15
+// characters.
+func releasePortName(key string) string {
+	h := fnv.New32a()
+	h.Write([]byte(key))
+	return fmt.Sprintf("release%08x", h.Sum32())
+}
+
+func addInternalPort(ctx context.Context, s *ovsdb.Session, bridge *ovs.Bridge, name string, vlan int, mac string) error {
+	if err := removeInternalPort(ctx, s, bridge, name); err != nil {
+		return err
+	}
+	iface := &ovs.Interface{UUID: "iface", Name: name, Type: "internal", MAC: &mac, ExternalIDs: map[string]string{"ovn-dhcp-ipam/purpose": "release"}}
+	port := &ovs.Port{UUID: newPort, Name: name, Interfaces: []string{iface.UUID}, OtherConfig: map[string]string{"transient": "true"}}
+	if vlan != 0 {
+		port.Tag = &vlan
+	}
+	ops, err := s.Create(iface, port)
+	if err != nil {
+		return fmt.Errorf("internal port %s: %w", name, err)
+	}
+	join, err := mutatePorts(s, bridge, libovsdb.MutateOperationInsert, []string{newPort})
+	if err != nil {
+		return err
+	}
+	if err := s.Commit(ctx, append(ops, join...)...); err != nil {
+		return fmt.Errorf("internal port %s: %w", name, err)
+	}
+	return nil
+}
+
+func removeInternalPort(ctx context.Context, s *ovsdb.Session, bridge *ovs.Bridge, name string) error {
+	ports, err := portsWhere(ctx, s, func(i *ovs.Interface) bool { return i.Name == name })
+	if err != nil || len(ports) == 0 {
+		return err
+	}
+	ops, err := mutatePorts(s, bridge, libovsdb.MutateOperationDelete, ports)
+	if err != nil {
+		return err
+	}
+	if err := s.Commit(ctx, ops...); err != nil {
+		return fmt.Errorf("remove internal port %s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,88 @@
+// Copyright The ovn-dhcp-ipam Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cnirpc
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// device is an attachment's interface. It is worked on from outside of its network
+// namespace.
+type device struct {
+	*netlink.Handle
+	link netlink.Link
+}
+
+// open opens the interface.
+func (p place) open() (*device, error) {
+	fail := func(err error) (*device, error) {
+		return nil, fmt.Errorf("opening interface %s in netns %q: %w", p.IfName, p.Netns, err)
+	}
+	space, err := ns.GetNS(p.Netns)
+	if err != nil {
+		return fail(err)
+	}
+	defer space.Close()
+	h, err := netlink.NewHandleAt(netns.NsHandle(space.Fd()), unix.NETLINK_ROUTE)
+	if err != nil {
+		return fail(err)
+	}
+	link, err := h.LinkByName(p.IfName)
+	if err != nil {
+		h.Close()
+		return fail(err)
+	}
+	return &device{h, link}, nil
+}
+
+// gone reports whether an interface can't be opened because it, or its network
+// namespace, does not exist any more.
+func gone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.As(err, &ns.NSPathNotExistErr{}) || errors.As(err, &ns.NSPathNotNSErr{}) ||
+		errors.As(err, &netlink.LinkNotFoundError{})
+}
+
+// setUp sets the interface up if it is down: plugins do so when they have the result.
+func (d *device) setUp() error {
+	if d.link.Attrs().Flags&net.FlagUp != 0 {
+		return nil
+	}
+	if err := d.LinkSetUp(d.link); err != nil {
+		return fmt.Errorf("setting up interface %s: %w", d.link.Attrs().Name, err)
+	}
+	return nil
+}
+
+// wayOut is the host's device that the interface is on, empty if there is none that
+// frames of the interface could as well leave from: the master of a macvlan, or the
+// bridge that the other end of a veth pair is a port of. A bridge with VLANs would need
+// the port's.
+func (d *device) wayOut() string {
+	attrs := d.link.Attrs()
+	below, err := netlink.LinkByIndex(attrs.ParentIndex)
+	if err != nil || attrs.ParentIndex == 0 {
+		return ""
+	}
+	switch d.link.Type() {
+	case "macvlan":
+		return below.Attrs().Name
+	case "veth":
+		if below.Type() != "veth" || below.Attrs().ParentIndex != attrs.Index {
+			return "" // the other end is in another network namespace
+		}
+		master, err := netlink.LinkByIndex(below.Attrs().MasterIndex)
+		if bridge, ok := master.(*netlink.Bridge); err == nil && ok && (bridge.VlanFiltering == nil || !*bridge.VlanFiltering) {
+			return bridge.Name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,157 @@
+// Copyright The ovn-dhcp-ipam Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cnirpc is the daemon that the CNI plugin "dhcp" calls, on a dhcp.Keeper:
+// any CNI plugin whose ipam.type is dhcp gets leases that outlive this process, are
+// prolonged, and are given back.
+//
+// The plugin is that of github.com/containernetworking/plugins, unmodified. It makes
+// one call of net/rpc, over HTTP CONNECT on a unix socket, in the host's network
+// namespace.
+package cnirpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/dhcp"
+)
+
+// DefaultSocket is where the plugin looks for the daemon.
+const DefaultSocket = "/run/cni/dhcp.sock"
+
+// Config is what a Server needs. All but HostPrefix is required.
+type Config struct {
+	// StateDir is the directory of the records. It is made if need be, and is the
+	// Server's alone.
+	StateDir string
+	// HostPrefix comes before the paths of network namespaces: it is where the
+	// host's root directory is found.
+	HostPrefix string
+	// Timeout is the time for one Allocate.
+	Timeout time.Duration
+	Log     *slog.Logger
+}
+
+// Server answers the plugin's calls.
+type Server struct {
+	cfg    Config
+	lock   *os.File
+	keeper *dhcp.Keeper
+	places places
+	turns  turns
+}
+
+// New reads the records. It locks StateDir until Run ends.
+func New(cfg Config) (*Server, error) {
+	if cfg.StateDir == "" || cfg.Log == nil || cfg.Timeout <= 0 {
+		return nil, errors.New("server of the CNI plugin dhcp: StateDir, Log and a positive Timeout are required")
+	}
+	lock, err := lockDir(cfg.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{cfg: cfg, lock: lock, turns: turns{taken: map[string]*turn{}}}
+	if err := s.open(); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return s, nil
+}
+
+func (s *Server) open() error {
+	var err error
+	if s.places, err = openPlaces(filepath.Join(s.cfg.StateDir, "attachments")); err != nil {
+		return err
+	}
+	s.keeper, err = dhcp.NewKeeper(dhcp.KeeperConfig{
+		Dir:         filepath.Join(s.cfg.StateDir, "leases"),
+		OnChange:    s.follow,
+		OnLost:      s.withdraw,
+		SendRelease: s.releaseElsewhere,
+		Log:         s.cfg.Log,
+	})
+	if err != nil {
+		return err
+	}
+	kept, pending := s.keeper.Keys()
+	return s.places.retain(append(kept, pending...))
+}
+
+// lockDir makes this process the only one that uses a directory, until the file is
+// closed.
+func lockDir(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("state directory %s: another daemon uses it: %w", dir, err), f.Close())
+	}
+	return f, nil
+}
+
+// Run keeps the leases and answers calls until ctx ends. Then it closes the listener,
+// ends the calls that are under way, and returns ctx's error when everything that it
+// started has ended. It is called once.
+func (s *Server) Run(ctx context.Context, listener *net.UnixListener) error {
+	defer s.lock.Close()
+	// A call that is ended gives back what it got: the Keeper outlives the calls.
+	keeping, endKeeping := context.WithCancel(context.WithoutCancel(ctx))
+	defer endKeeping()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		if err := s.keeper.Run(keeping); keeping.Err() == nil {
+			return err
+		}
+		return nil
+	})
+	g.Go(func() error {
+		defer endKeeping()
+		return s.serve(ctx, listener)
+	})
+	kept, pending := s.keeper.Keys()
+	s.cfg.Log.Info("serving the CNI plugin dhcp", "socket", listener.Addr(), "leases", len(kept), "pending", len(pending))
+	return g.Wait()
+}
+
+// acceptAgain is how long to wait when there was no file descriptor for a connection.
+const acceptAgain = 100 * time.Millisecond
+
+// serve returns when all connections have ended.
+func (s *Server) serve(ctx context.Context, listener *net.UnixListener) error {
+	var connections sync.WaitGroup
+	defer connections.Wait()
+	defer listener.Close()
+	stop := context.AfterFunc(ctx, func() { listener.Close() })
+	defer stop()
+	for {
+		conn, err := listener.AcceptUnix()
+		switch {
+		case err == nil:
+			connections.Go(func() { s.converse(ctx, conn) })
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE):
+			s.cfg.Log.Warn("a connection has to wait", "err", err)
+			select {
+			case <-time.After(acceptAgain):
+			case <-ctx.Done():
+			}
+		default:
+			return fmt.Errorf("accepting a connection: %w", err)
+		}
+	}
+}

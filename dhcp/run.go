@@ -1,0 +1,343 @@
+// Copyright The ovn-dhcp-ipam Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package dhcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"time"
+)
+
+const (
+	// A clock that was set is noticed within a lookAgain.
+	lookAgain = time.Minute
+	// answerTime is how long the answer to a renewing client is waited for. A server
+	// has nothing to find out for it, and the interface is open all the time.
+	answerTime = 4 * time.Second
+	// restartTime is how long a client that has lost its lease tries at a time.
+	restartTime  = 10 * time.Second
+	callbackTime = 30 * time.Second
+)
+
+// Run keeps the leases until ctx ends, and returns ctx's error when all that was under
+// way has ended too. It is called once; the Keeper is of no use after it.
+func (k *Keeper) Run(ctx context.Context) error {
+	defer k.end()
+	k.working.Go(func() { k.lookForGone(ctx) })
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		timer.Reset(k.dispatch(ctx))
+		select {
+		case <-timer.C:
+		case <-k.wake:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// end ends all claims and admits no more.
+func (k *Keeper) end() {
+	k.mu.Lock()
+	k.ended = true
+	for _, e := range k.entries {
+		if e.holder != nil {
+			e.holder.cancel(errEnded)
+		}
+	}
+	k.mu.Unlock()
+	k.working.Wait()
+}
+
+// dispatch begins what is due, as far as there is room for it, and returns when to look
+// again if nothing happens.
+func (k *Keeper) dispatch(ctx context.Context) time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now, sleep := time.Now(), lookAgain
+	for _, q := range k.queues {
+		for q.free > 0 && q.Len() > 0 {
+			e := q.entries[0]
+			if e.at.After(now) {
+				sleep = min(sleep, e.at.Sub(now))
+				break
+			}
+			q.free--
+			c := k.take(ctx, e, working)
+			k.working.Go(func() {
+				err := k.work(c)
+				k.mu.Lock()
+				q.free++
+				k.mu.Unlock()
+				c.giveUp()
+				if errors.Is(err, errGone) {
+					k.reportGone(ctx, c.key)
+				}
+			})
+		}
+	}
+	return sleep
+}
+
+// speaks tells what has to do with servers, and with the disk, from what has to do with
+// the caller: neither is to wait for the other.
+func (a action) speaks() bool { return a != tell }
+
+// work does what is next for a record. It logs what goes wrong, unless it was cut off,
+// and returns it for the caller to look at.
+func (k *Keeper) work(c *claim) error {
+	r, ok := k.records.Get(c.key)
+	if !ok {
+		return nil
+	}
+	now := time.Now()
+	what, at := next(now, r, c.entry.progress)
+	if what == idle || at.After(now) {
+		return nil
+	}
+	err := k.act(c, what, r)
+	if err != nil && c.ctx.Err() == nil {
+		k.cfg.Log.Warn("DHCP lease", "key", c.key, "ifname", r.Client.IfName, "doing", what.String(), "err", err)
+	}
+	return err
+}
+
+func (a action) String() string {
+	return [...]string{"idle", "renew", "rebind", "expire", "start over", "give back", "drop", "tell of a change"}[a]
+}
+
+func (k *Keeper) act(c *claim, what action, r record) error {
+	switch what {
+	case renew:
+		return k.prolong(c, r, r.Lease.Renew, r.Lease.Rebind)
+	case rebind:
+		return k.prolong(c, r, r.Lease.Rebind, r.Lease.Expires)
+	case expire:
+		return k.lose(c, r)
+	case startOver:
+		return k.startOver(c, r)
+	case giveBack:
+		return k.giveBack(c, r)
+	case drop:
+		return k.records.Delete(c.key)
+	case tell:
+		return k.tell(c, r)
+	}
+	return nil
+}
+
+// speak opens the client's interface for one exchange.
+func (k *Keeper) speak(c *claim, r record, own netip.Addr, exchange func(port) (Lease, error)) (Lease, error) {
+	p, err := k.ground.open(r.Client, own)
+	if err != nil {
+		return Lease{}, err
+	}
+	// Closing takes the kernel longer than an exchange of messages.
+	defer k.working.Go(func() {
+		if err := p.Close(); err != nil {
+			k.cfg.Log.Warn("close a DHCP client's socket", "key", c.key, "err", err)
+		}
+	})
+	return exchange(p)
+}
+
+// prolong asks for more time, in the state that lasts from start to end.
+func (k *Keeper) prolong(c *claim, r record, start, end time.Time) error {
+	asked := time.Now()
+	again := retransmission(progress{asked: asked, spread: 0.5}, start, end)
+	rebinding := start.Equal(r.Lease.Rebind)
+	lease, err := k.speak(c, r, r.Lease.Addr.Addr(), func(p port) (Lease, error) {
+		return prolong(c.ctx, p, r.Client.config(), *r.Lease, rebinding, min(answerTime, again.Sub(asked)))
+	})
+	refused, isRefusal := errors.AsType[*refusal](err)
+	switch {
+	case err == nil:
+		c.entry.succeeded()
+		return k.keep(c, r, lease)
+	case c.ctx.Err() != nil:
+		return err
+	case isRefusal:
+		// The address must no longer be used, nor is there any use in asking for it.
+		c.entry.failed(asked)
+		c.entry.progress.failures = 1
+		r.State, r.Lease = lost, nil
+		return errors.Join(refused, k.records.Put(c.key, r))
+	default:
+		c.entry.failed(asked)
+		return err
+	}
+}
+
+// keep writes down a lease that a server has granted.
+func (k *Keeper) keep(c *claim, r record, lease Lease) error {
+	r.State, r.Lease = bound, &lease
+	if k.cfg.OnChange == nil {
+		r.Told = &lease
+	}
+	return k.records.Put(c.key, r)
+}
+
+// lose takes away a lease that has expired.
+func (k *Keeper) lose(c *claim, r record) error {
+	if !k.exists(r) {
+		return k.records.Delete(c.key)
+	}
+	c.entry.succeeded() // so that the first try comes at once
+	r.State = lost
+	if k.cfg.OnLost == nil {
+		r.Told = nil
+	}
+	if err := k.records.Put(c.key, r); err != nil {
+		return err
+	}
+	k.cfg.Log.Warn("DHCP lease has expired", "key", c.key, "ifname", r.Client.IfName, "addr", r.Lease.Addr, "server", r.Lease.Server)
+	return nil
+}
+
+// exists reports whether the network namespace of a client is there, as far as can be
+// told.
+func (k *Keeper) exists(r record) bool {
+	place, err := k.ground.identify(r.Client.Netns)
+	return !errors.Is(err, errGone) && (err != nil || place == r.Client.Place)
+}
+
+// startOver looks for a new lease.
+func (k *Keeper) startOver(c *claim, r record) error {
+	asked := time.Now()
+	ctx, cancel := context.WithTimeout(c.ctx, restartTime)
+	defer cancel()
+	asking := record{Lease: r.unended(asked)}
+	cfg := asking.askingFor(r.Client.config(), r.Lease)
+	cfg.Selected = func(offer Lease) error {
+		r.Lease = &offer
+		return k.records.Put(c.key, r)
+	}
+	lease, err := k.speak(c, r, netip.Addr{}, func(p port) (Lease, error) { return acquireOn(ctx, p, r.Client.IfName, cfg) })
+	switch {
+	case err == nil:
+		c.entry.succeeded()
+		return k.keep(c, r, lease)
+	case c.ctx.Err() != nil:
+		return err
+	case errors.Is(err, errGone) && !k.exists(r):
+		return k.records.Delete(c.key)
+	}
+	c.entry.failed(asked)
+	return err
+}
+
+// giveBack gives a lease back and forgets it, if it is the client's to give back.
+func (k *Keeper) giveBack(c *claim, r record) error {
+	now := time.Now()
+	if r.unended(now) == nil || k.heldByOther(c.key, *r.Lease) {
+		return k.records.Delete(c.key)
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, callbackTime)
+	defer cancel()
+	if k.cfg.Releasable != nil {
+		yes, err := k.cfg.Releasable(ctx, c.key, *r.Lease)
+		if err != nil {
+			c.entry.failed(now)
+			return fmt.Errorf("finding out who has the lease: %w", err)
+		}
+		if !yes {
+			return k.records.Delete(c.key)
+		}
+	}
+	_, err := k.speak(c, r, netip.Addr{}, func(p port) (Lease, error) { return Lease{}, release(ctx, p, *r.Lease) })
+	if err != nil && k.cfg.SendRelease != nil {
+		if otherErr := k.cfg.SendRelease(ctx, c.key, *r.Lease); otherErr != nil {
+			err = errors.Join(err, otherErr)
+		} else {
+			err = nil
+		}
+	}
+	if err != nil {
+		c.entry.failed(now)
+		return fmt.Errorf("releasing %s: %w", r.Lease.Addr, err)
+	}
+	return k.records.Delete(c.key)
+}
+
+// heldByOther reports whether another key has taken the lease over.
+func (k *Keeper) heldByOther(key string, lease Lease) bool {
+	for other, r := range k.records.All() {
+		if other != key && r.State != releasing && r.Lease != nil && r.Lease.Addr.Addr() == lease.Addr.Addr() && r.Lease.Server == lease.Server &&
+			string(r.Lease.ClientID) == string(lease.ClientID) && r.Lease.HardwareAddr.String() == lease.HardwareAddr.String() {
+			return true
+		}
+	}
+	return false
+}
+
+// tell has the caller use what it may use, and notes that it does.
+func (k *Keeper) tell(c *claim, r record) error {
+	ctx, cancel := context.WithTimeout(c.ctx, callbackTime)
+	defer cancel()
+	var old Lease
+	if r.Told != nil {
+		old = *r.Told
+	}
+	var err error
+	switch usable := r.usable(); {
+	case usable != nil && k.cfg.OnChange != nil:
+		err = k.cfg.OnChange(ctx, c.key, old, *usable)
+	case usable == nil && k.cfg.OnLost != nil:
+		err = k.cfg.OnLost(ctx, c.key, old)
+	}
+	if err == nil {
+		r.Told = r.usable()
+		err = k.records.Put(c.key, r)
+	}
+	p := &c.entry.progress
+	if err == nil {
+		p.told, p.refusals = time.Time{}, 0
+		return nil
+	}
+	if c.ctx.Err() == nil {
+		p.told, p.spread = time.Now(), rand.Float64()
+		p.refusals++
+	}
+	return err
+}
+
+// lookForGone reports, at the start, the leases whose network namespace is gone.
+func (k *Keeper) lookForGone(ctx context.Context) {
+	for key, r := range k.records.All() {
+		if ctx.Err() == nil && !k.exists(r) {
+			k.reportGone(ctx, key)
+		}
+	}
+}
+
+// reportGone tells the caller, once, that the interface of a lease is gone.
+func (k *Keeper) reportGone(ctx context.Context, key string) {
+	r, ok := k.records.Get(key)
+	if !ok || r.Lease == nil || r.State == releasing {
+		return
+	}
+	k.mu.Lock()
+	e, first := k.entries[key]
+	if first {
+		first = e.gone != r.Client.Place
+		e.gone = r.Client.Place
+	}
+	k.mu.Unlock()
+	if !first {
+		return
+	}
+	if k.cfg.OnGone != nil {
+		ctx, cancel := context.WithTimeout(ctx, callbackTime)
+		defer cancel()
+		k.cfg.OnGone(ctx, key, *r.Lease)
+		return
+	}
+	if err := k.Release(ctx, key); err != nil && ctx.Err() == nil {
+		k.cfg.Log.Warn("DHCP lease of an interface that is gone", "key", key, "ifname", r.Client.IfName, "err", err)
+	}
+}
