@@ -172,13 +172,26 @@ func (s *Server) releasable(ctx context.Context, key string, lease dhcp.Lease) (
 	if s.superseded(a) {
 		return false, nil
 	}
-	pods, err := s.cfg.Pods.ListPods(ctx)
+	pods, err := s.podsWithMAC(ctx, a)
 	if err != nil {
 		return false, err
 	}
 	return !slices.ContainsFunc(pods, func(p *corev1.Pod) bool {
 		return p.UID != a.UID && hasMAC(p, lease.HardwareAddr)
 	}), nil
+}
+
+// podsWithMAC are the pods that can have an attachment's MAC address: any, if it
+// was asked for; else only one of the same name, since it derives from that.
+func (s *Server) podsWithMAC(ctx context.Context, a attachment) ([]*corev1.Pod, error) {
+	if a.MAC != podnet.DeriveMAC(s.cfg.ClusterID, a.Namespace, a.Pod, a.NADKey).String() {
+		return s.cfg.Pods.ListPods(ctx)
+	}
+	pod, err := s.cfg.Pods.GetPod(ctx, a.Namespace, a.Pod)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return []*corev1.Pod{pod}, err
 }
 
 // hasMAC reports whether a pod that is not completed has an attachment with this
