@@ -51,6 +51,11 @@ lint: ## check the format, go vet, staticcheck, generated code
 size: build
 	@size=$$(stat -c %s $(BIN)/ovn-k8s-cni-overlay); echo "the shim has $$size bytes"; test $$size -lt 12000000
 
+.PHONY: bench
+bench: root packages tools build ## measure, each figure beside a yardstick of the same run (PARTS=shim add controller)
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/bench/ ./test/bench ./test/bench/hello
+	@$(BIN)/bench/bench $(BIN) $(BIN)/bench/hello $(PARTS)
+
 .PHONY: soak
 soak: root packages tools ## end the node daemon by kill -9 a hundred times and more (KILLS)
 	KILLS=$(or $(KILLS),200) go test -race -tags lab -timeout 60m -count 1 -v -run TestKilledAtAnyMoment ./test/e2e

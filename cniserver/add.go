@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -203,17 +204,21 @@ func (s *Server) announce(ctx context.Context, a *adding) error {
 	return s.annotate(ctx, a.attachment, macEntry(a.mac))
 }
 
+var errSuperseded = errors.New("a newer sandbox of the pod has taken its place")
+
 // publish writes the lease's address into the pod's annotation, from which the
 // controller pins the logical port to it.
 func (s *Server) publish(ctx context.Context, a *adding) error {
-	if s.superseded(a.attachment) {
-		return errors.New("a newer sandbox of the pod has taken its place")
-	}
-	return s.annotate(ctx, a.attachment, leaseEntry(a.mac, a.lease))
+	return s.annotate(ctx, a.attachment, leaseEntry(a.mac, a.lease, a.routes))
 }
 
+// annotate writes the attachment's entry into the pod's annotation, unless a newer
+// attachment has it by then.
 func (s *Server) annotate(ctx context.Context, a attachment, e podnet.Entry) error {
 	return s.cfg.Pods.AnnotatePod(ctx, a.Namespace, a.Pod, a.UID, podnet.Annotation, func(old string) (string, error) {
+		if s.superseded(a) {
+			return "", errSuperseded
+		}
 		networks, err := podnet.ParseNetworks(old)
 		if err != nil {
 			return "", err
@@ -226,10 +231,10 @@ func (s *Server) annotate(ctx context.Context, a attachment, e podnet.Entry) err
 // withdraw takes the attachment's entry out of the pod's annotation. The
 // controller then removes the logical port.
 func (s *Server) withdraw(ctx context.Context, a attachment) error {
-	if s.superseded(a) {
-		return nil
-	}
 	err := s.cfg.Pods.AnnotatePod(ctx, a.Namespace, a.Pod, a.UID, podnet.Annotation, func(old string) (string, error) {
+		if s.superseded(a) {
+			return old, nil
+		}
 		networks, err := podnet.ParseNetworks(old)
 		if err != nil {
 			// Somebody broke the annotation: there is no entry to remove.
@@ -281,13 +286,14 @@ func (s *Server) part(ctx context.Context, a attachment) error {
 // awaitOVN waits until the logical port is installed on this node. What the
 // controller has to say about the pod is part of the error.
 func (s *Server) awaitOVN(ctx context.Context, a *adding) error {
+	started := time.Now()
 	wait, cancel := context.WithTimeout(ctx, s.cfg.InstallTimeout)
 	defer cancel()
 	err := s.vswitch.awaitInstalled(wait, a.HostIfName)
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	problems, problemsErr := s.cfg.Pods.PodProblems(ctx, a.Namespace, a.Pod)
+	problems, problemsErr := s.cfg.Pods.PodProblems(ctx, a.Namespace, a.Pod, started)
 	if len(problems) > 0 {
 		return fmt.Errorf("%w; reported on the pod: %q", err, problems)
 	}

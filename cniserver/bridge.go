@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"time"
 
 	"github.com/ovn-org/libovsdb/client"
 	libovsdb "github.com/ovn-org/libovsdb/ovsdb"
@@ -47,7 +48,9 @@ func (s *Server) releaseByBridge(ctx context.Context, key string, lease dhcp.Lea
 		defer cancel()
 		err = errors.Join(err, removeInternalPort(undo, session, bridge, port))
 	}()
-	if err := session.Await(ctx, func() (bool, error) {
+	ready, cancel := context.WithTimeout(ctx, portTimeout)
+	defer cancel()
+	if err := session.Await(ready, func() (bool, error) {
 		i := &ovs.Interface{Name: port}
 		if err := session.Get(ctx, i); err != nil && !errors.Is(err, client.ErrNotFound) {
 			return false, err
@@ -71,6 +74,37 @@ func (s *Server) releaseByBridge(ctx context.Context, key string, lease dhcp.Lea
 	return dhcp.Release(ctx, speaker, lease)
 }
 
+// portTimeout is what ovs-vswitchd has to make an internal port.
+const portTimeout = 2 * time.Second
+
+// purposeRelease marks the interfaces of internal ports for a RELEASE.
+const (
+	idPurpose      = "ovn-dhcp-ipam/purpose"
+	purposeRelease = "release"
+)
+
+// removeReleasePorts removes the internal ports that a daemon that was cut off
+// has left behind: they would speak with MAC addresses that are others' by now.
+func removeReleasePorts(ctx context.Context, s *ovsdb.Session) error {
+	ports, err := portsWhere(ctx, s, func(i *ovs.Interface) bool { return i.ExternalIDs[idPurpose] == purposeRelease })
+	if err != nil || len(ports) == 0 {
+		return err
+	}
+	var bridges []ovs.Bridge
+	if err := s.List(ctx, &bridges); err != nil {
+		return fmt.Errorf("read the Bridge table: %w", err)
+	}
+	var ops []libovsdb.Operation
+	for i := range bridges {
+		leave, err := mutatePorts(s, &bridges[i], libovsdb.MutateOperationDelete, ports)
+		if err != nil {
+			return err
+		}
+		ops = append(ops, leave...)
+	}
+	return s.Commit(ctx, ops...)
+}
+
 // releasePortName is the name of an attachment's internal port, at most 15
 // characters.
 func releasePortName(key string) string {
@@ -83,7 +117,7 @@ func addInternalPort(ctx context.Context, s *ovsdb.Session, bridge *ovs.Bridge, 
 	if err := removeInternalPort(ctx, s, bridge, name); err != nil {
 		return err
 	}
-	iface := &ovs.Interface{UUID: "iface", Name: name, Type: "internal", MAC: &mac, ExternalIDs: map[string]string{"ovn-dhcp-ipam/purpose": "release"}}
+	iface := &ovs.Interface{UUID: "iface", Name: name, Type: "internal", MAC: &mac, ExternalIDs: map[string]string{idPurpose: purposeRelease}}
 	port := &ovs.Port{UUID: newPort, Name: name, Interfaces: []string{iface.UUID}, OtherConfig: map[string]string{"transient": "true"}}
 	if vlan != 0 {
 		port.Tag = &vlan

@@ -5,8 +5,12 @@ package cniserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/dhcp"
 )
 
 // del detaches a pod. It works from the record, and without one from what OVS
@@ -44,6 +48,9 @@ func (s *Server) del(ctx context.Context, c call) error {
 func (s *Server) settle(ctx context.Context) error {
 	tick := time.NewTicker(settleInterval)
 	defer tick.Stop()
+	if err := s.releaseOrphans(ctx); err != nil {
+		return err
+	}
 	for {
 		for key, a := range s.records.All() {
 			if a.State == stateLive || ctx.Err() != nil {
@@ -61,6 +68,20 @@ func (s *Server) settle(ctx context.Context) error {
 	}
 }
 
+// releaseOrphans gives back the leases that have no attachment's record.
+func (s *Server) releaseOrphans(ctx context.Context) error {
+	kept, _ := s.keeper.Keys()
+	for _, key := range kept {
+		if _, ok := s.records.Get(key); ok {
+			continue
+		}
+		if err := s.keeper.Release(ctx, key); err != nil && !errors.Is(err, dhcp.ErrPending) {
+			return err
+		}
+	}
+	return nil
+}
+
 // settleOne undoes an attachment unless a call works on it: that one will have
 // finished it when the lock is free.
 func (s *Server) settleOne(ctx context.Context, key string) error {
@@ -74,6 +95,13 @@ func (s *Server) settleOne(ctx context.Context, key string) error {
 	a, ok := s.records.Get(key)
 	if !ok || a.State == stateLive {
 		return nil
+	}
+	if a.Owing {
+		// The keeper tries by itself; when it has done, the record can go.
+		if kept, pending := s.keeper.Keys(); slices.Contains(pending, key) || slices.Contains(kept, key) {
+			return nil
+		}
+		return s.records.Delete(key)
 	}
 	return s.undo(ctx, a, steps())
 }

@@ -56,6 +56,8 @@ func (s *Server) acquireExternal(ctx context.Context, a *adding) error {
 // releaseExternal has the plugin give the lease back. A daemon that is down has
 // forgotten its leases, so there is nothing to wait for.
 func (s *Server) releaseExternal(ctx context.Context, a attachment) {
+	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+	defer cancel()
 	err := invoke.ExecPluginWithoutResult(ctx, a.External.Plugin, a.External.Config, externalArgs("DEL", a), nil)
 	if err != nil {
 		s.log.Warn("lease can't be given back; it ends at its time", "pod", a.Namespace+"/"+a.Pod, "ifname", a.IfName, "plugin", a.External.Plugin, "err", err)

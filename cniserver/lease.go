@@ -6,8 +6,10 @@ package cniserver
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -120,8 +122,18 @@ func (s *Server) release(ctx context.Context, a attachment) error {
 	if s.superseded(a) {
 		return s.keeper.Forget(ctx, a.key())
 	}
-	return s.keeper.Release(ctx, a.key())
+	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+	defer cancel()
+	err := s.keeper.Release(ctx, a.key())
+	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, dhcp.ErrPending) {
+		err = fmt.Errorf("%w: %w", dhcp.ErrPending, err)
+	}
+	return err
 }
+
+// releaseTimeout bounds the try to give a lease back, so that what else is to be
+// undone has its time.
+const releaseTimeout = 5 * time.Second
 
 // lease is the lease that an attachment has at this moment.
 func (s *Server) lease(a attachment) (dhcp.Lease, bool) {

@@ -95,6 +95,19 @@ func addVeth(pod *podNetns, host string, hostMAC net.HardwareAddr, peer string, 
 	return nil
 }
 
+// hostVethExists reports whether the node's end of an attachment's veth pair is
+// there.
+func hostVethExists(a attachment) (bool, error) {
+	link, err := netlink.LinkByName(a.HostIfName)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("interface %s: %w", a.HostIfName, err)
+	}
+	return link.Attrs().HardwareAddr.String() == hostMAC(a.ContainerID, a.IfName).String(), nil
+}
+
 // deleteVeth deletes the veth pair whose end on the node has this name and MAC
 // address. Another interface of that name is left alone.
 func deleteVeth(name string, mac net.HardwareAddr) error {

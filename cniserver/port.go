@@ -47,7 +47,7 @@ func (v *vswitch) addPort(ctx context.Context, name string, externalIDs map[stri
 	stale, err := portsWhere(ctx, s, func(i *ovs.Interface) bool {
 		same := i.ExternalIDs[idIface] == externalIDs[idIface]
 		if same && i.ExternalIDs[idNAD] != externalIDs[idNAD] {
-			rival = i.ExternalIDs[idNAD]
+			rival = fmt.Sprintf("interface %s of attachment %q", i.Name, i.ExternalIDs[idNAD])
 		}
 		// A port of this name has no device: the name was free when it was picked.
 		return same || i.Name == name
@@ -56,7 +56,7 @@ func (v *vswitch) addPort(ctx context.Context, name string, externalIDs map[stri
 		return err
 	}
 	if rival != "" {
-		return fmt.Errorf("attachments %s and %s of the pod would have the same logical switch port, %s", externalIDs[idNAD], rival, externalIDs[idIface])
+		return fmt.Errorf("attachment %s would have the logical switch port %s, which %s has", externalIDs[idNAD], externalIDs[idIface], rival)
 	}
 	create, err := s.Create(portRows(name, externalIDs, limits)...)
 	if err != nil {

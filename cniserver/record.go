@@ -43,6 +43,8 @@ type attachment struct {
 	MTU             int    `json:"mtu"`
 	// DefaultRoute says that the pod's default route is the lease's.
 	DefaultRoute bool `json:"default_route,omitempty"`
+	// Owing says that all is undone but that the lease is still to be given back.
+	Owing bool `json:"owing,omitempty"`
 	// External is set when the lease is not the keeper's.
 	External *external `json:"external,omitempty"`
 }

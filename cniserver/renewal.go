@@ -27,32 +27,34 @@ const (
 // leaseChanged puts a lease that the server has changed to use: the new address
 // before the old one goes. A lease that only lasts longer changes nothing.
 func (s *Server) leaseChanged(ctx context.Context, key string, old, now dhcp.Lease) error {
-	a, ok := s.records.Get(key)
-	if !ok || a.State != stateLive || sameUse(old, now) {
-		return nil
+	a, ok, err := s.inUse(key)
+	if !ok || err != nil || sameUse(old, now) {
+		return err
 	}
 	mac, err := podnet.ParseMAC(a.MAC)
 	if err != nil {
 		return err
 	}
-	if err := reconfigure(a, old, now); err != nil {
+	routes, err := reconfigure(a, old, now)
+	if err != nil {
 		return err
 	}
 	if err := s.vswitch.setExternalID(ctx, a.HostIfName, idAddresses, now.Addr.String()); err != nil {
 		return err
 	}
-	if err := s.tell(ctx, a, leaseEntry(mac, now)); err != nil || old.Addr == now.Addr {
+	if err := s.tell(ctx, a, leaseEntry(mac, now, routes)); err != nil || old.Addr == now.Addr {
 		return err
 	}
-	return s.event(ctx, a, corev1.EventTypeNormal, reasonAddressChanged, fmt.Sprintf("address on network %s is now %s, by DHCP server %s", a.Network, now.Addr, now.Server))
+	s.event(ctx, a, corev1.EventTypeNormal, reasonAddressChanged, fmt.Sprintf("address on network %s is now %s, by DHCP server %s", a.Network, now.Addr, now.Server))
+	return nil
 }
 
 // leaseLost takes the address of a lease that has ended off the pod. The link
 // stays up, and the keeper goes on trying to get another lease.
 func (s *Server) leaseLost(ctx context.Context, key string, lease dhcp.Lease) error {
-	a, ok := s.records.Get(key)
-	if !ok || a.State != stateLive {
-		return nil
+	a, ok, err := s.inUse(key)
+	if !ok || err != nil {
+		return err
 	}
 	mac, err := podnet.ParseMAC(a.MAC)
 	if err != nil {
@@ -67,7 +69,18 @@ func (s *Server) leaseLost(ctx context.Context, key string, lease dhcp.Lease) er
 	if err := s.tell(ctx, a, lostEntry(mac)); err != nil {
 		return err
 	}
-	return s.event(ctx, a, corev1.EventTypeWarning, reasonLeaseLost, fmt.Sprintf("lease of address %s on network %s has ended, and DHCP server %s has not prolonged it", lease.Addr, a.Network, lease.Server))
+	s.event(ctx, a, corev1.EventTypeWarning, reasonLeaseLost, fmt.Sprintf("lease of address %s on network %s has ended, and DHCP server %s has not prolonged it", lease.Addr, a.Network, lease.Server))
+	return nil
+}
+
+// inUse returns the attachment that uses a lease, if there is one. While its ADD
+// is under way the error has the keeper tell again.
+func (s *Server) inUse(key string) (a attachment, ok bool, err error) {
+	a, ok = s.records.Get(key)
+	if ok && a.State == stateAdding {
+		return a, false, fmt.Errorf("the ADD of pod %s/%s is under way", a.Namespace, a.Pod)
+	}
+	return a, ok && a.State == stateLive, nil
 }
 
 // sameUse reports whether two leases are put to use in the same way.
@@ -83,41 +96,44 @@ func (s *Server) tell(ctx context.Context, a attachment, e podnet.Entry) error {
 	return nil
 }
 
-func (s *Server) event(ctx context.Context, a attachment, eventType, reason, message string) error {
-	s.log.Info("event on a pod", "pod", a.Namespace+"/"+a.Pod, "ifname", a.IfName, "reason", reason, "message", message)
-	return s.cfg.Pods.Event(ctx, a.Namespace, a.Pod, a.UID, eventType, reason, message)
+// event tells of something on the pod. That it can't be told is no reason to do
+// again what it tells of.
+func (s *Server) event(ctx context.Context, a attachment, eventType, reason, message string) {
+	err := s.cfg.Pods.Event(ctx, a.Namespace, a.Pod, a.UID, eventType, reason, message)
+	s.log.Info("event on a pod", "pod", a.Namespace+"/"+a.Pod, "ifname", a.IfName, "reason", reason, "message", message, "err", err)
 }
 
-// reconfigure replaces one lease by another on the pod's interface.
-func reconfigure(a attachment, old, now dhcp.Lease) error {
+// reconfigure replaces one lease by another on the pod's interface: the new one's
+// address and routes are there before the old one's go. It returns the new routes.
+func reconfigure(a attachment, old, now dhcp.Lease) ([]route, error) {
 	netns, err := openNetns(a.Netns)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer netns.Close()
 	before, err := netns.routesFor(a, old)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	after, err := netns.routesFor(a, now)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	if err := configure(netns, a.IfName, now.Addr, podMTU(a.MTU, now.MTU), after); err != nil {
+		return nil, err
 	}
 	stale := slices.DeleteFunc(before, func(r route) bool { return slices.Contains(after, r) })
 	if err := netns.removeRoutes(a.IfName, stale); err != nil {
-		return err
-	}
-	if err := configure(netns, a.IfName, now.Addr, podMTU(a.MTU, now.MTU), after); err != nil {
-		return err
+		return nil, err
 	}
 	if !old.Addr.IsValid() || old.Addr == now.Addr {
-		return nil
+		return after, nil
 	}
 	if err := netns.removeAddr(a.IfName, old); err != nil {
-		return err
+		return nil, err
 	}
 	// Routes that preferred the old address as their source went with it.
-	return configure(netns, a.IfName, now.Addr, podMTU(a.MTU, now.MTU), after)
+	return after, configure(netns, a.IfName, now.Addr, podMTU(a.MTU, now.MTU), after)
 }
 
 func removeAddress(a attachment, lease dhcp.Lease) error {
@@ -152,11 +168,16 @@ func (s *Server) interfaceGone(ctx context.Context, key string, _ dhcp.Lease) {
 	}
 	defer unlock()
 	a, ok := s.records.Get(key)
-	if !ok {
-		err = s.keeper.Release(ctx, key)
-	} else if a.State != stateAdding {
-		err = s.undo(ctx, a, steps())
+	if !ok || a.State == stateAdding {
+		return
 	}
+	// The other end of the pair goes with the interface. If it is there, it is
+	// the network namespace that this process can't see.
+	if exists, err := hostVethExists(a); exists || err != nil {
+		s.log.Error("the interface of an attachment can't be seen, though it must be there", "pod", a.Namespace+"/"+a.Pod, "netns", a.Netns, "ifname", a.IfName, "err", err)
+		return
+	}
+	err = s.undo(ctx, a, steps())
 	if err != nil {
 		s.log.Warn("attachment whose interface is gone can't be undone yet", "key", key, "err", err)
 	}
@@ -177,7 +198,7 @@ func (s *Server) releasable(ctx context.Context, key string, lease dhcp.Lease) (
 		return false, err
 	}
 	return !slices.ContainsFunc(pods, func(p *corev1.Pod) bool {
-		return p.UID != a.UID && hasMAC(p, lease.HardwareAddr)
+		return p.UID != a.UID && hasMAC(p, podnet.NADName(a.NADKey), lease.HardwareAddr)
 	}), nil
 }
 
@@ -194,9 +215,9 @@ func (s *Server) podsWithMAC(ctx context.Context, a attachment) ([]*corev1.Pod, 
 	return []*corev1.Pod{pod}, err
 }
 
-// hasMAC reports whether a pod that is not completed has an attachment with this
-// MAC address on a DHCP network.
-func hasMAC(pod *corev1.Pod, mac net.HardwareAddr) bool {
+// hasMAC reports whether a pod that is not completed has an attachment of a NAD
+// with this MAC address.
+func hasMAC(pod *corev1.Pod, nadName string, mac net.HardwareAddr) bool {
 	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return false
 	}
@@ -205,7 +226,7 @@ func hasMAC(pod *corev1.Pod, mac net.HardwareAddr) bool {
 		return false
 	}
 	for _, key := range networks.Keys() {
-		if e, _, err := networks.Entry(key); err == nil && e.IPAMMode == podnet.IPAMTypeDHCP && e.MAC.String() == mac.String() {
+		if e, _, err := networks.Entry(key); err == nil && podnet.NADName(key) == nadName && e.MAC.String() == mac.String() {
 			return true
 		}
 	}

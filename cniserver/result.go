@@ -27,16 +27,16 @@ func lostEntry(mac net.HardwareAddr) podnet.Entry {
 	return e
 }
 
-// leaseEntry is what it says with a lease.
-func leaseEntry(mac net.HardwareAddr, lease dhcp.Lease) podnet.Entry {
+// leaseEntry is what it says with a lease, whose routes are in the pod.
+func leaseEntry(mac net.HardwareAddr, lease dhcp.Lease, routes []route) podnet.Entry {
 	e := macEntry(mac)
 	e.Addrs = []netip.Prefix{lease.Addr}
 	if lease.Gateway.IsValid() {
 		e.Gateways = []netip.Addr{lease.Gateway}
 	}
-	for _, r := range lease.Routes {
-		if r.Gateway.IsValid() && r.Dst.Bits() > 0 {
-			e.Routes = append(e.Routes, podnet.Route{Dest: r.Dst, NextHop: r.Gateway})
+	for _, r := range routes {
+		if r.Gateway.IsValid() && r.Dest.Bits() > 0 {
+			e.Routes = append(e.Routes, podnet.Route{Dest: r.Dest, NextHop: r.Gateway})
 		}
 	}
 	e.DHCP = &podnet.DHCPStatus{State: podnet.StateBound}

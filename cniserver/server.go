@@ -51,8 +51,9 @@ type Pods interface {
 	// somebody else makes meanwhile. It fails as GetPod does when the pod is
 	// gone or has another UID.
 	AnnotatePod(ctx context.Context, namespace, name string, uid ktypes.UID, annotation string, change func(old string) (string, error)) error
-	// PodProblems returns what the controller has reported on a pod.
-	PodProblems(ctx context.Context, namespace, name string) ([]string, error)
+	// PodProblems returns what the controller has reported on a pod since then,
+	// or what is wrong with it now.
+	PodProblems(ctx context.Context, namespace, name string, since time.Time) ([]string, error)
 	// ListPods returns all pods of the cluster.
 	ListPods(ctx context.Context) ([]*corev1.Pod, error)
 	// Event tells, on the pod with this UID, of something that happened to it.

@@ -25,7 +25,9 @@ type step struct {
 // in reverse; the record that the first step writes goes when all is undone.
 func steps() []step {
 	return []step{
-		{"open record", (*Server).open, nil},
+		// The lease that it takes over from an older sandbox is to be given back,
+		// also if it never comes to the acquiring.
+		{"open record", (*Server).open, (*Server).release},
 		{"announce MAC", (*Server).announce, (*Server).withdraw},
 		{"plug", (*Server).plug, (*Server).unplug},
 		{"join OVS", (*Server).join, (*Server).part},
@@ -84,7 +86,8 @@ func (s *Server) undo(ctx context.Context, a attachment, done []step) error {
 	}
 	if owing {
 		// The keeper asks by the record whose the lease is.
-		return nil
+		a.Owing = true
+		return s.records.Put(a.key(), a)
 	}
 	return s.act("undo: delete record", func() error { return s.records.Delete(a.key()) })
 }

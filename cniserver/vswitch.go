@@ -66,6 +66,9 @@ func newVswitch(endpoint string, log *slog.Logger) (*vswitch, error) {
 // run keeps a session until ctx ends.
 func (v *vswitch) run(ctx context.Context) error {
 	return ovsdb.Run(ctx, v.cfg, func(ctx context.Context, s *ovsdb.Session) error {
+		if err := removeReleasePorts(ctx, s); err != nil {
+			return err
+		}
 		v.set(s)
 		defer v.unset()
 		<-ctx.Done()

@@ -41,9 +41,9 @@ const (
 type Source interface {
 	// Run reads the source until ctx ends: it calls changed for each object
 	// that exists, then synced once, then changed for each object that comes,
-	// changes or goes. kind is "Pod", "NetworkAttachmentDefinition", "Node" or
-	// "Namespace"; the last two kinds have objects without namespace. Before a
-	// call of changed the other methods give the object's new state.
+	// changes or goes. kind is "Pod", "NetworkAttachmentDefinition" or "Node",
+	// which has no namespace. Before a call of changed the other methods give
+	// the object's new state.
 	Run(ctx context.Context, changed func(kind, namespace, name string), synced func()) error
 	// Pod is a pod, nil when there is none. It is not changed by the caller.
 	Pod(namespace, name string) *corev1.Pod

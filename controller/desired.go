@@ -21,6 +21,12 @@ const (
 // idDecider names, on a network's switch, the NAD whose configuration it has.
 const idDecider = "ovn-dhcp-ipam/nad"
 
+// typeLocalnet and optionNetworkName are OVN's (ovn-nb(5), Logical_Switch_Port).
+const (
+	typeLocalnet      = "localnet"
+	optionNetworkName = "network_name"
+)
+
 // outcome is what a key's rows are to be.
 type outcome struct {
 	rows nbdb.Rows
@@ -56,9 +62,9 @@ func (in *inputs) networkRows(n *nad) nbdb.Rows {
 		Ports: []nbdb.Port{{
 			Name:       podnet.LocalnetPortName(conf.Name),
 			Switch:     podnet.SwitchName(conf.Name),
-			Type:       "localnet",
+			Type:       typeLocalnet,
 			Addresses:  []string{"unknown"},
-			Options:    map[string]string{"network_name": conf.PhysicalNetworkName},
+			Options:    map[string]string{optionNetworkName: conf.PhysicalNetworkName},
 			TagRequest: conf.VLANID,
 		}},
 	}
@@ -78,7 +84,7 @@ func (in *inputs) desiredPort(k key) outcome {
 	if p.entries == nil {
 		return outcome{keep: true}
 	}
-	e, ok := p.entries[k]
+	e, ok := p.entry(k)
 	if !ok {
 		return outcome{}
 	}
@@ -138,7 +144,8 @@ func (in *inputs) portRows(k key, p *pod, e entry, network string) nbdb.Rows {
 // twin is another attachment of the pod whose port has the name of k's, and the
 // better right to it. Attachment n of NAD x has the name of NAD x-n's first.
 func (in *inputs) twin(p *pod, k key) (key, bool) {
-	for other := range p.entries {
+	for _, e := range p.entries {
+		other := e.key
 		n := in.nads[other.nad()]
 		if other == k || n == nil || !n.ours || podnet.Prefix(other.nadKey) != podnet.Prefix(k.nadKey) {
 			continue
@@ -153,7 +160,7 @@ func (in *inputs) twin(p *pod, k key) (key, bool) {
 // macHolder is the port that keeps k from having a MAC address on a network.
 func (in *inputs) macHolder(k key, mac, network string) (key, bool) {
 	var holders []key
-	for other := range in.byMAC[mac] {
+	for other := range in.byMAC.of(mac) {
 		if other != k && in.networkOf(other) == network && in.precedes(other, k, mac) {
 			holders = append(holders, other)
 		}
@@ -183,7 +190,10 @@ func (in *inputs) precedes(a, b key, mac string) bool {
 		return aHas
 	}
 	pa, pb := in.pods[a.podName()], in.pods[b.podName()]
-	if pa == nil || !pa.active || pa.entries[a].mac != mac {
+	if pa == nil || !pa.active {
+		return false
+	}
+	if e, _ := pa.entry(a); e.mac != mac {
 		return false
 	}
 	return cmp.Or(pa.created.Compare(pb.created), a.compare(b)) < 0
@@ -200,6 +210,6 @@ func (in *inputs) hasMAC(k key, mac string) bool {
 	if p == nil || !p.active || in.placeOf(p) == here {
 		return false
 	}
-	e := p.entries[k]
+	e, _ := p.entry(k)
 	return e.mac == mac && len(e.addrs) > 0
 }

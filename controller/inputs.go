@@ -4,6 +4,7 @@
 package controller
 
 import (
+	"iter"
 	"strings"
 
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/nbdb"
@@ -33,26 +34,67 @@ type inputs struct {
 
 // index is a set of keys for each of some values. It counts how often a key was
 // added, since a port is both wanted by a pod and held by the database.
-type index[K comparable] map[string]map[K]int
+type index[K comparable] map[string]members[K]
+
+// members are the keys of one value, and how often each was added. Most values
+// have one key, and a map for it would take ten times the memory.
+type members[K comparable] struct {
+	first  K
+	n      int // how often first was added, at least once
+	others map[K]int
+}
 
 func (x index[K]) add(value string, k K, n int) {
-	if x[value] == nil {
-		x[value] = map[K]int{}
+	m, ok := x[value]
+	switch {
+	case !ok:
+		m.first, m.n = k, n
+	case m.first == k:
+		m.n += n
+	case m.others == nil:
+		m.others = map[K]int{k: n}
+	default:
+		m.others[k] += n
+		if m.others[k] == 0 {
+			delete(m.others, k)
+		}
 	}
-	if x[value][k] += n; x[value][k] == 0 {
-		delete(x[value], k)
+	if m.n == 0 {
+		for m.first, m.n = range m.others {
+			delete(m.others, m.first)
+			break
+		}
 	}
-	if len(x[value]) == 0 {
+	if x[value] = m; m.n == 0 {
 		delete(x, value)
 	}
 }
+
+// of are the keys of a value.
+func (x index[K]) of(value string) iter.Seq[K] {
+	return func(yield func(K) bool) {
+		m, ok := x[value]
+		if !ok || !yield(m.first) {
+			return
+		}
+		for k := range m.others {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+func (x index[K]) has(value string) bool { return x[value].n > 0 }
 
 // held is what matters of the rows of a key.
 type held struct {
 	present bool
 	network string
 	mac     string // of a port
-	decider string // of a network: the NAD that it is made of
+	// Of a network: the NAD that it is made of, and what that said.
+	decider, physical string
+	vlan              int
 }
 
 func newInputs(pluginType, zone string) *inputs {
@@ -83,7 +125,7 @@ func (in *inputs) takeDirty() map[key]bool {
 	return keys
 }
 
-func (in *inputs) touch(keys map[key]int) {
+func (in *inputs) touch(keys iter.Seq[key]) {
 	for k := range keys {
 		in.dirty[k] = true
 	}
@@ -95,7 +137,7 @@ func (in *inputs) setPod(name string, p *pod) {
 	if old == p || old != nil && p != nil && old.same(p) {
 		return
 	}
-	in.touch(in.byPod[name])
+	in.touch(in.byPod.of(name))
 	if old != nil {
 		in.count(name, old, -1)
 		delete(in.pods, name)
@@ -104,19 +146,19 @@ func (in *inputs) setPod(name string, p *pod) {
 		in.count(name, p, +1)
 		in.pods[name] = p
 	}
-	in.touch(in.byPod[name])
+	in.touch(in.byPod.of(name))
 }
 
 // count adds a pod to the indexes or takes it out. Whoever has, or had, the
 // same MAC address may now have, or lose, the right to it.
 func (in *inputs) count(name string, p *pod, n int) {
 	in.podsByNode.add(p.node, name, n)
-	for k, e := range p.entries {
-		in.byPod.add(name, k, n)
-		in.byNAD.add(k.nad(), k, n)
+	for _, e := range p.entries {
+		in.byPod.add(name, e.key, n)
+		in.byNAD.add(e.key.nad(), e.key, n)
 		if p.active && e.err == nil {
-			in.touch(in.byMAC[e.mac])
-			in.byMAC.add(e.mac, k, n)
+			in.touch(in.byMAC.of(e.mac))
+			in.byMAC.add(e.mac, e.key, n)
 		}
 	}
 }
@@ -132,7 +174,7 @@ func (in *inputs) setNAD(name string, n *nad) {
 		delete(in.nads, name)
 	}
 	// Also for those that are not ours, and so are not ruled on.
-	in.touch(in.byNAD[name])
+	in.touch(in.byNAD.of(name))
 }
 
 // setNode sets a node; nil is one that is gone. It returns false when that
@@ -145,11 +187,11 @@ func (in *inputs) setNode(name string, n *node) bool {
 	if in.nodes[name] = n; n == nil {
 		delete(in.nodes, name)
 	}
-	for pod := range in.podsByNode[name] {
-		in.touch(in.byPod[pod])
+	for pod := range in.podsByNode.of(name) {
+		in.touch(in.byPod.of(pod))
 		// Also those whose right to a MAC address depends on where the pod is.
 		for _, e := range in.pods[pod].entries {
-			in.touch(in.byMAC[e.mac])
+			in.touch(in.byMAC.of(e.mac))
 		}
 	}
 	return true
@@ -162,13 +204,13 @@ func (in *inputs) rule() bool {
 	}
 	in.nadsStale = false
 	old := in.rulings
-	in.rulings = rule(in.nads, in.incumbent)
+	in.rulings = rule(in.nads, in)
 	for _, r := range []*rulings{old, in.rulings} {
 		for name, ruling := range r.nads {
 			if old.nads[name] == in.rulings.nads[name] {
 				continue
 			}
-			in.touch(in.byNAD[name])
+			in.touch(in.byNAD.of(name))
 			if ruling.network != "" {
 				in.dirty[key{network: ruling.network}] = true
 			}
@@ -209,10 +251,11 @@ func (in *inputs) observe(k key, owned nbdb.Rows) {
 	}
 	in.countHeld(k, old, -1)
 	in.countHeld(k, now, +1)
-	if old.present && len(in.heldByNet[old.network]) == 0 {
+	if old.present && !in.heldByNet.has(old.network) {
 		in.dirty[key{network: old.network}] = true
+		in.nadsStale = true // one may have waited for that
 	}
-	for other := range in.byPod[k.podName()] {
+	for other := range in.byPod.of(k.podName()) {
 		if other != k && podnet.Prefix(other.nadKey) == podnet.Prefix(k.nadKey) {
 			in.dirty[other] = true
 		}
@@ -227,7 +270,7 @@ func (in *inputs) countHeld(k key, h held, n int) {
 	in.byNAD.add(k.nad(), k, n)
 	in.heldByNet.add(h.network, k, n)
 	in.byMAC.add(h.mac, k, n)
-	for other := range in.byMAC[h.mac] {
+	for other := range in.byMAC.of(h.mac) {
 		if other != k {
 			in.dirty[other] = true
 		}
@@ -246,7 +289,20 @@ func (in *inputs) heldIn(owned nbdb.Rows) held {
 	for _, s := range owned.Switches {
 		h.decider = s.ExternalIDs[idDecider]
 	}
+	for _, p := range owned.Ports {
+		if p.Type == typeLocalnet {
+			h.physical, h.vlan = p.Options[optionNetworkName], p.TagRequest
+		}
+	}
 	return h
+}
+
+// turnsOver reports whether a network that pods are on would become another one
+// by this NAD, when the NAD that it is made of is gone or not valid.
+func (in *inputs) turnsOver(n *nad) bool {
+	h := in.rows[key{network: n.conf.Name}]
+	return h.present && h.decider != "" && h.decider != n.name && in.heldByNet.has(n.conf.Name) &&
+		(h.physical != n.conf.PhysicalNetworkName || h.vlan != n.conf.VLANID)
 }
 
 // incumbent reports whether a network that is there is made of this NAD.
@@ -263,8 +319,8 @@ func (in *inputs) all() map[key]bool {
 	for name := range in.rulings.networks {
 		keys[key{network: name}] = true
 	}
-	for _, ports := range in.byPod {
-		for k := range ports {
+	for pod := range in.byPod {
+		for k := range in.byPod.of(pod) {
 			keys[k] = true
 		}
 	}

@@ -62,14 +62,6 @@ func (l *loop) run(ctx context.Context, db database) error {
 	}
 	for _, owner := range owners {
 		l.pending.addOwner(owner)
-		// Which networks are there matters to the rulings on NADs.
-		if k, ok := parseKey(owner); ok && !k.isPort() {
-			rows, err := db.Rows(owner, nbdb.Rows{})
-			if err != nil {
-				return err
-			}
-			l.inputs.observe(k, rows)
-		}
 	}
 	maps.Copy(l.inputs.dirty, l.inputs.all())
 	for {
@@ -116,6 +108,11 @@ func (l *loop) turn(ctx context.Context, db database) error {
 	for o := range objects {
 		l.look(o)
 	}
+	// What is there matters to the rulings on NADs.
+	bound := map[key]bool{}
+	if err := l.observe(db, keys, bound); err != nil {
+		return err
+	}
 	if l.inputs.rule() {
 		l.ledger.set(kindNAD, l.inputs.nadProblems())
 	}
@@ -125,15 +122,11 @@ func (l *loop) turn(ctx context.Context, db database) error {
 			keys[k] = true
 		}
 	}
-	owned := map[key]nbdb.Rows{}
+	if err := l.observe(db, keys, bound); err != nil {
+		return err
+	}
 	var networks, ports []key
 	for k := range keys {
-		rows, err := db.Rows(k.String(), nbdb.Rows{})
-		if err != nil {
-			return err
-		}
-		owned[k] = rows
-		l.inputs.observe(k, rows)
 		if k.isPort() {
 			ports = append(ports, k)
 		} else {
@@ -141,7 +134,7 @@ func (l *loop) turn(ctx context.Context, db database) error {
 		}
 	}
 	for _, batch := range [][]key{networks, ports} {
-		if err := l.settle(ctx, db, batch, owned); err != nil {
+		if err := l.settle(ctx, db, batch, bound); err != nil {
 			return err
 		}
 	}
@@ -150,6 +143,23 @@ func (l *loop) turn(ctx context.Context, db database) error {
 		if l.gone(o) {
 			l.ledger.forget(o)
 		}
+	}
+	return nil
+}
+
+// observe reads the rows of those keys that are not yet in bound, which has
+// whether OVN has bound them.
+func (l *loop) observe(db database, keys, bound map[key]bool) error {
+	for k := range keys {
+		if _, done := bound[k]; done {
+			continue
+		}
+		rows, err := db.Rows(k.String(), nbdb.Rows{})
+		if err != nil {
+			return err
+		}
+		l.inputs.observe(k, rows)
+		bound[k] = isBound(rows)
 	}
 	return nil
 }
@@ -193,7 +203,7 @@ func (l *loop) lookAtNode(name string) {
 	if !l.inputs.setNode(name, n) {
 		return
 	}
-	for pod := range l.inputs.podsByNode[name] {
+	for pod := range l.inputs.podsByNode.of(name) {
 		l.look(podObject(pod))
 	}
 }

@@ -494,3 +494,39 @@ func TestDeletedNADCutsNobodyOff(t *testing.T) {
 		b.wantProblem("without the NAD", "Pod ns/p1: "+ReasonNetworkUnusable)
 	}, netNAD, podYAML("p1", mac1, "10.0.0.1/24"))
 }
+
+// While pods are on a network, no other NAD turns it over, also not when the one
+// that it is made of is deleted or broken for a while, or after a restart.
+func TestNobodyTurnsANetworkOver(t *testing.T) {
+	rival := strings.NewReplacer("name: net", "name: aaa", "ns/net", "ns/aaa", `"topology"`, `"vlanID": 77, "topology"`).Replace(netNAD)
+	startBench(t, func(b *bench) {
+		b.db.setUp(t, "ns.net_ns_p1", true)
+		before := b.db.String()
+		same := func(when string) {
+			t.Helper()
+			synctest.Wait()
+			if diff := cmp.Diff(before, b.db.String()); diff != "" {
+				t.Errorf("rows %s (-before +after):\n%s", when, diff)
+			}
+			b.wantProblem(when, "NetworkAttachmentDefinition ns/aaa: "+ReasonConflictingConfig)
+		}
+		b.m.set(t, rival)
+		same("with a rival")
+		b.m.set(t, strings.Replace(netNAD, `"topology":"localnet"`, `"topology":"layer2"`, 1))
+		same("while the NAD is broken")
+		b.m.remove(kindNAD, "ns/net")
+		same("without the NAD")
+		b.stop()
+		b.start()
+		same("after a restart")
+		b.m.set(t, netNAD)
+		same("with the NAD again")
+		b.m.remove(kindNAD, "ns/net")
+		b.m.remove(kindPod, "ns/p1")
+		b.db.setUp(t, "ns.net_ns_p1", false)
+		synctest.Wait()
+		if got := b.db.String(); !strings.Contains(got, "tag_request = 77") {
+			t.Errorf("when all is free the rival has its turn:\n%s", got)
+		}
+	}, netNAD, podYAML("p1", mac1, "10.0.0.1/24"))
+}

@@ -67,12 +67,21 @@ type rulings struct {
 	bySwitch map[string]*nad // the first served NAD of each switch
 }
 
+// networks are those that are there.
+type networks interface {
+	// incumbent reports whether a network that is there is made of this NAD.
+	incumbent(n *nad) bool
+	// turnsOver reports whether a network that pods are on would become another
+	// one by this NAD.
+	turnsOver(n *nad) bool
+}
+
 // rule decides about all NADs. Of two that are in each other's way, the one
 // whose network is there stays, else the one that was created first.
-func rule(nads map[string]*nad, incumbent func(*nad) bool) *rulings {
+func rule(nads map[string]*nad, there networks) *rulings {
 	r := &rulings{nads: map[string]ruling{}, networks: map[string][]*nad{}, byPrefix: map[string]*nad{}, bySwitch: map[string]*nad{}}
 	for _, n := range slices.SortedFunc(maps.Values(nads), func(a, b *nad) int {
-		if aStays, bStays := incumbent(a), incumbent(b); aStays != bStays {
+		if aStays, bStays := there.incumbent(a), there.incumbent(b); aStays != bStays {
 			return map[bool]int{true: -1, false: 1}[aStays]
 		}
 		return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.name, b.name))
@@ -82,14 +91,14 @@ func rule(nads map[string]*nad, incumbent func(*nad) bool) *rulings {
 		case n.err != nil:
 			r.nads[n.name] = ruling{reason: ReasonInvalidConfig, message: n.err.Error()}
 		default:
-			r.nads[n.name] = r.add(n)
+			r.nads[n.name] = r.add(n, there)
 		}
 	}
 	return r
 }
 
 // add rules on a valid NAD after those that have a better right.
-func (r *rulings) add(n *nad) ruling {
+func (r *rulings) add(n *nad, there networks) ruling {
 	name := n.conf.Name
 	if _, known := r.networks[name]; !known {
 		r.networks[name] = nil
@@ -107,6 +116,9 @@ func (r *rulings) add(n *nad) ruling {
 	case first != nil && disagreement(n.conf, first.conf) != "":
 		out.reason = ReasonConflictingConfig
 		out.message = fmt.Sprintf("network %q is another one in NetworkAttachmentDefinition %s: %s", name, first.name, disagreement(n.conf, first.conf))
+	case first == nil && there.turnsOver(n):
+		out.reason = ReasonConflictingConfig
+		out.message = fmt.Sprintf("network %q has pods, and is on another physical network or VLAN than this: it stays so until they are gone", name)
 	default:
 		out.conf = n.conf
 		r.byPrefix[prefix] = n

@@ -24,11 +24,12 @@ type pod struct {
 	// err is why the annotation, or one key in it, can't be read.
 	err error
 	// entries is nil when the annotation can't be read at all.
-	entries map[key]entry
+	entries []entry
 }
 
 // entry is what the annotation says about one attachment.
 type entry struct {
+	key   key
 	mac   string
 	addrs []netip.Addr
 	// err is why the entry can't be used; the other fields are not set then.
@@ -42,7 +43,7 @@ func parsePod(p *corev1.Pod) *pod {
 		created:    p.CreationTimestamp.Time,
 		annotation: p.Annotations[podnet.Annotation],
 		active:     p.Spec.NodeName != "" && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed,
-		entries:    map[key]entry{},
+		entries:    []entry{},
 	}
 	networks, err := podnet.ParseNetworks(out.annotation)
 	if err != nil {
@@ -55,7 +56,9 @@ func parsePod(p *corev1.Pod) *pod {
 		case !validNADKey(nadKey):
 			out.err = fmt.Errorf("annotation %s: key %q is not namespace/name or namespace/name/number", podnet.Annotation, nadKey)
 		default:
-			out.entries[key{nadKey: nadKey, namespace: p.Namespace, pod: p.Name}] = parseEntry(networks, nadKey)
+			e := parseEntry(networks, nadKey)
+			e.key = key{nadKey: nadKey, namespace: p.Namespace, pod: p.Name}
+			out.entries = append(out.entries, e)
 		}
 	}
 	return out
@@ -91,4 +94,15 @@ func (p *pod) problems(o object) []problem {
 func (p *pod) same(other *pod) bool {
 	return p.uid == other.uid && p.node == other.node && p.created.Equal(other.created) &&
 		p.annotation == other.annotation && p.active == other.active
+}
+
+// entry is what the annotation says about an attachment; ok is false when it
+// does not say anything.
+func (p *pod) entry(k key) (e entry, ok bool) {
+	for _, e := range p.entries {
+		if e.key == k {
+			return e, true
+		}
+	}
+	return entry{}, false
 }

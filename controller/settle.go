@@ -25,7 +25,7 @@ const (
 
 // settle brings the rows of some keys in line, in one transaction if all is
 // well.
-func (l *loop) settle(ctx context.Context, db database, keys []key, owned map[key]nbdb.Rows) error {
+func (l *loop) settle(ctx context.Context, db database, keys []key, bound map[key]bool) error {
 	var steps []step
 	for _, k := range keys {
 		// What made it dirty until now is seen by this look.
@@ -34,7 +34,7 @@ func (l *loop) settle(ctx context.Context, db database, keys []key, owned map[ke
 		l.ledger.set(k.String(), s.outcome.problems)
 		delete(l.due, k)
 		var act bool
-		if s.want, act = l.target(k, s.outcome, owned[k]); !act {
+		if s.want, act = l.target(k, s.outcome, bound[k]); !act {
 			delete(l.retries, k)
 			continue
 		}
@@ -100,7 +100,7 @@ func (l *loop) applied(s step) {
 	l.inputs.observe(s.key, s.want)
 	// Ports may have waited for their switch, or lost it with their rows.
 	for _, nad := range l.inputs.rulings.networks[s.key.network] {
-		l.inputs.touch(l.inputs.byNAD[nad.name])
+		l.inputs.touch(l.inputs.byNAD.of(nad.name))
 	}
 }
 
@@ -131,30 +131,25 @@ func (l *loop) concerned(k key) []object {
 
 // target is what a key's rows are to be at this moment. act is false when there
 // is nothing to do about them now.
-func (l *loop) target(k key, d outcome, owned nbdb.Rows) (want nbdb.Rows, act bool) {
-	if d.keep || !d.rows.Empty() || owned.Empty() {
+func (l *loop) target(k key, d outcome, bound bool) (want nbdb.Rows, act bool) {
+	if d.keep || !d.rows.Empty() || !l.inputs.rows[k].present {
 		delete(l.unwanted, k)
 		return d.rows, !d.rows.Empty()
 	}
 	if !k.isPort() {
-		return nbdb.Rows{}, len(l.inputs.heldByNet[k.network]) == 0
+		return nbdb.Rows{}, !l.inputs.heldByNet.has(k.network)
 	}
 	if l.unwanted[k].IsZero() {
 		l.unwanted[k] = time.Now()
 	}
-	if wait := removeIn(owned, time.Since(l.unwanted[k])); wait > 0 {
+	if wait := unboundAfter - time.Since(l.unwanted[k]); bound && wait > 0 {
 		l.due[k] = time.Now().Add(wait)
 		return nbdb.Rows{}, false
 	}
 	return nbdb.Rows{}, true
 }
 
-// removeIn is how much longer the port of a pod that is gone has to stay.
-func removeIn(owned nbdb.Rows, unwantedFor time.Duration) time.Duration {
-	for _, p := range owned.Ports {
-		if p.Up {
-			return max(unboundAfter-unwantedFor, 0)
-		}
-	}
-	return 0
+// isBound reports whether OVN has bound a port.
+func isBound(owned nbdb.Rows) bool {
+	return slices.ContainsFunc(owned.Ports, func(p nbdb.Port) bool { return p.Up })
 }

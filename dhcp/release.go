@@ -26,6 +26,10 @@ const (
 	releaseTries = 3
 )
 
+// ErrUnconfirmed tells that a RELEASE was sent, but that nothing shows that it has
+// left the link.
+var ErrUnconfirmed = errors.New("RELEASE sent without a sign that it has left")
+
 // Release gives a lease back (RFC 2131, 4.4.6): unicast to the server, from the
 // leased address, whether or not the interface has it. RELEASE has no answer, so
 // the next hop is asked for its address once more after it: frames leave in
@@ -33,8 +37,8 @@ const (
 // caller may take the interface down at once. It takes a second at most.
 //
 // If the next hop does not answer ARP, the RELEASE is sent to where the lease's
-// ACK came from, with nothing to show that it has left; that is not an error.
-// Any error means that the server may still hold the lease.
+// ACK came from, and the error is ErrUnconfirmed. Any error means that the server
+// may still hold the lease.
 func Release(ctx context.Context, link *Link, lease Lease) error {
 	if err := release(ctx, link, lease); err != nil {
 		return fmt.Errorf("releasing %s on %s: %w", lease.Addr, link.name, err)
@@ -55,7 +59,10 @@ func release(ctx context.Context, c conn, lease Lease) error {
 	case err == nil:
 		return sendRelease(ctx, c, lease, hop, hopHW)
 	case errors.Is(err, errUnanswered) && len(lease.ServerHW) == 6:
-		return c.send(releaseFrame(lease, lease.ServerHW))
+		if err := c.send(releaseFrame(lease, lease.ServerHW)); err != nil {
+			return err
+		}
+		return fmt.Errorf("%w: next hop %s does not answer", ErrUnconfirmed, hop)
 	default:
 		return fmt.Errorf("resolving next hop %s: %w", hop, err)
 	}

@@ -116,7 +116,7 @@ func TestRelease(t *testing.T) {
 		"first ARP lost":    {script: answering(2, 4), kinds: "aaaRa", within: 250 * time.Millisecond},
 		"RELEASE lost":      {script: answering(0, 4), kinds: "aRaRa", within: 150 * time.Millisecond},
 		"hop falls silent":  {script: answering(0), kinds: "aRaRaRa", want: "does not answer any more", within: 350 * time.Millisecond},
-		"silent, with hint": {script: answering(), kinds: "aaaaR", within: 450 * time.Millisecond},
+		"silent, with hint": {script: answering(), kinds: "aaaaR", want: ErrUnconfirmed.Error(), within: 450 * time.Millisecond},
 		"silent, no hint":   {script: answering(), change: func(l *Lease) { l.ServerHW = nil }, kinds: "aaaa", want: "resolving next hop 192.0.2.1: no answer", within: 450 * time.Millisecond},
 		"interface down":    {script: answering(0), fail: unix.ENETDOWN, kinds: "a", want: "network is down"},
 		"no address":        {change: func(l *Lease) { l.Addr = netip.Prefix{} }, want: "without address"},

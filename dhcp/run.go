@@ -250,12 +250,15 @@ func (k *Keeper) giveBack(c *claim, r record) error {
 		}
 	}
 	_, err := k.speak(c, r, netip.Addr{}, func(p port) (Lease, error) { return Lease{}, release(ctx, p, *r.Lease) })
-	if err != nil && k.cfg.SendRelease != nil {
+	switch {
+	case err != nil && k.cfg.SendRelease != nil:
 		if otherErr := k.cfg.SendRelease(ctx, c.key, *r.Lease); otherErr != nil {
 			err = errors.Join(err, otherErr)
 		} else {
 			err = nil
 		}
+	case errors.Is(err, ErrUnconfirmed):
+		err = nil // there is no better way
 	}
 	if err != nil {
 		c.entry.failed(now)

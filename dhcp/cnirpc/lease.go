@@ -161,5 +161,9 @@ func (s *Server) releaseElsewhere(ctx context.Context, key string, lease dhcp.Le
 	if err != nil {
 		return err
 	}
-	return errors.Join(dhcp.Release(ctx, link, lease), link.Close())
+	err = dhcp.Release(ctx, link, lease)
+	if errors.Is(err, dhcp.ErrUnconfirmed) {
+		err = nil // replies to the client's address don't come to this device
+	}
+	return errors.Join(err, link.Close())
 }

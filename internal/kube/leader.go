@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,11 +32,14 @@ var ErrLeadershipLost = errors.New("leadership lost")
 // Lead waits until this process is elected, runs lead, and returns what that
 // returned; lead's context ends when the leadership is lost, and then the error
 // is an ErrLeadershipLost. It returns when lead has, and can be called once for
-// an Identity.
+// an Identity. The Lease can be another's a moment before lead has returned: what
+// lead does has to be fenced.
 func (c *Client) Lead(ctx context.Context, e Election, lead func(ctx context.Context) error) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	elected, led := make(chan struct{}), make(chan error, 1)
+	led := make(chan error, 1)
+	var mu sync.Mutex
+	begun, over := false, false // lead was called; it must not be called any more
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: e.Namespace, Name: e.Name},
@@ -48,7 +52,13 @@ func (c *Client) Lead(ctx context.Context, e Election, lead func(ctx context.Con
 		ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(ctx context.Context) {
-				close(elected)
+				mu.Lock()
+				late := over
+				begun = !late
+				mu.Unlock()
+				if late {
+					return
+				}
 				led <- lead(ctx)
 				stop()
 			},
@@ -62,9 +72,10 @@ func (c *Client) Lead(ctx context.Context, e Election, lead func(ctx context.Con
 		return fmt.Errorf("leader election: %w", err)
 	}
 	elector.Run(ctx)
-	select {
-	case <-elected:
-	default:
+	mu.Lock()
+	over = true
+	mu.Unlock()
+	if !begun {
 		return ctx.Err()
 	}
 	err = <-led

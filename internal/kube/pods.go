@@ -7,7 +7,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -56,6 +58,8 @@ func annotationPatch(pod *corev1.Pod, annotation, value string) []patchOp {
 // the pod is gone, or has another UID, the error is that of a pod that does not
 // exist and nothing is written.
 func (c *Client) AnnotatePod(ctx context.Context, namespace, name string, uid types.UID, annotation string, change func(old string) (string, error)) error {
+	var refused error // of a patch that was made of the value refusedOf
+	var refusedOf string
 	for {
 		pod, err := c.GetPod(ctx, namespace, name)
 		if err != nil {
@@ -65,6 +69,9 @@ func (c *Client) AnnotatePod(ctx context.Context, namespace, name string, uid ty
 			return apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, name)
 		}
 		old := pod.Annotations[annotation]
+		if refused != nil && old == refusedOf {
+			return refused // not because of a change
+		}
 		value, err := change(old)
 		if err != nil || value == old {
 			return err
@@ -75,17 +82,28 @@ func (c *Client) AnnotatePod(ctx context.Context, namespace, name string, uid ty
 		}
 		// The status is what a node may write of a pod.
 		_, err = c.typed.CoreV1().Pods(namespace).Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{}, "status")
-		// A failed test is an invalid patch; what else it could be would be so
-		// for ever, and ends with ctx.
-		if !apierrors.IsInvalid(err) && !apierrors.IsConflict(err) || ctx.Err() != nil {
+		// A failed test makes a patch invalid; so does what would not be
+		// otherwise the next time, as a policy of the cluster.
+		switch {
+		case apierrors.IsInvalid(err):
+			refused, refusedOf = err, old
+		case !apierrors.IsConflict(err):
 			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(conflictPause + rand.N(conflictPause)):
 		}
 	}
 }
 
-// PodProblems returns what has been reported on a pod, each as
+// conflictPause is between tries to write what somebody else writes too.
+const conflictPause = 5 * time.Millisecond
+
+// PodProblems returns what has been reported on a pod since then, each as
 // "reason: message".
-func (c *Client) PodProblems(ctx context.Context, namespace, name string) ([]string, error) {
+func (c *Client) PodProblems(ctx context.Context, namespace, name string, since time.Time) ([]string, error) {
 	pod, err := c.GetPod(ctx, namespace, name)
 	if err != nil {
 		return nil, err
@@ -98,7 +116,8 @@ func (c *Client) PodProblems(ctx context.Context, namespace, name string) ([]str
 	}
 	var problems []string
 	for _, e := range events.Items {
-		if e.Source.Component == controllerComponent {
+		// Times of events are in whole seconds.
+		if e.Source.Component == controllerComponent && !e.LastTimestamp.Time.Before(since.Truncate(time.Second)) {
 			problems = append(problems, e.Reason+": "+e.Message)
 		}
 	}

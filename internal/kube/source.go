@@ -27,7 +27,7 @@ const kindNAD = "NetworkAttachmentDefinition"
 // nadResource is where NADs are.
 var nadResource = schema.GroupVersionResource{Group: "k8s.cni.cncf.io", Version: "v1", Resource: "network-attachment-definitions"}
 
-// Source follows pods, NADs, nodes and namespaces, as the controller needs it.
+// Source follows pods, NADs and nodes, as the controller needs it.
 // It is safe for concurrent use, and run once. The objects that it returns are
 // shared and must not be changed.
 type Source struct {
@@ -47,10 +47,9 @@ func (c *Client) NewSource() (*Source, error) {
 	s := &Source{
 		client: c,
 		informers: map[string]cache.SharedIndexInformer{
-			"Pod":       typed.Core().V1().Pods().Informer(),
-			"Node":      typed.Core().V1().Nodes().Informer(),
-			"Namespace": typed.Core().V1().Namespaces().Informer(),
-			kindNAD:     nads.ForResource(nadResource).Informer(),
+			"Pod":   typed.Core().V1().Pods().Informer(),
+			"Node":  typed.Core().V1().Nodes().Informer(),
+			kindNAD: nads.ForResource(nadResource).Informer(),
 		},
 		events:   record.NewBroadcaster(),
 		reported: map[string]map[string]string{},

@@ -258,7 +258,7 @@ func TestReports(t *testing.T) {
 	if err := d.Report(ctx, "Pod", "ns", "web", map[string]string{"MACConflict": "taken", "BadEntry": "broken"}); err != nil {
 		t.Fatal(err)
 	}
-	got, err := d.PodProblems(ctx, "ns", "web")
+	got, err := d.PodProblems(ctx, "ns", "web", time.Time{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,14 +270,14 @@ func TestReports(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, err := d.PodProblems(ctx, "ns", "web"); err != nil || len(got) != 0 {
+	if got, err := d.PodProblems(ctx, "ns", "web", time.Time{}); err != nil || len(got) != 0 {
 		t.Errorf("problems %v, error %v", got, err)
 	}
 	if err := d.Report(ctx, "Pod", "ns", "gone", map[string]string{"X": "y"}); err != nil {
 		t.Fatal(err)
 	}
 	d.dropStaleReports()
-	if got, err := d.PodProblems(ctx, "ns", "gone"); err != nil || len(got) != 0 {
+	if got, err := d.PodProblems(ctx, "ns", "gone", time.Time{}); err != nil || len(got) != 0 {
 		t.Errorf("problems of an object that is gone: %v, error %v", got, err)
 	}
 }

@@ -72,9 +72,9 @@ func (d *Dir) Report(_ context.Context, kind, namespace, name string, problems m
 	return nil
 }
 
-// PodProblems returns what has been reported on a pod, each as
+// PodProblems returns what is wrong with a pod at this moment, each as
 // "reason: message".
-func (d *Dir) PodProblems(_ context.Context, namespace, name string) ([]string, error) {
+func (d *Dir) PodProblems(_ context.Context, namespace, name string, _ time.Time) ([]string, error) {
 	data, err := os.ReadFile(d.reportPath(Key{"Pod", namespace, name}))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

@@ -5,6 +5,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -169,6 +170,9 @@ func (n *Node) Vsctl(ctx context.Context, args ...string) (string, error) {
 	return n.ovs.vsctl(ctx, args...)
 }
 
+// listTries is how often to list what changes meanwhile.
+const listTries = 10
+
 // Links returns the names of all devices in the node, sorted.
 func (n *Node) Links() ([]string, error) {
 	h, err := n.ns.links()
@@ -176,7 +180,13 @@ func (n *Node) Links() ([]string, error) {
 		return nil, fmt.Errorf("%s: %w", n.Name, err)
 	}
 	defer h.Close()
-	links, err := h.LinkList()
+	var links []netlink.Link
+	for range listTries {
+		// The kernel tells when a device came or went while it listed.
+		if links, err = h.LinkList(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list devices of %s: %w", n.Name, err)
 	}

@@ -1,0 +1,131 @@
+// Copyright The ovn-dhcp-ipam Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/lab"
+)
+
+// node is the node that all pods are on.
+const node = "node1"
+
+// system is the controller between the Kubernetes API and a northbound database
+// with nothing behind it: ovn-northd would take one processor for itself.
+type system struct {
+	*cluster
+	nb      *northbound
+	command func() *exec.Cmd // the controller
+	log     string
+	running *process
+	// pods are what is to be in the database.
+	pods []attachment
+	// table is filled by the measurements.
+	table table
+	// first are figures at the smallest size, which others are held against.
+	first struct{ announced, cost float64 }
+}
+
+// controller measures the controller on one network that grows.
+func (b *bench) controller(ctx context.Context) (err error) {
+	progress("starting etcd, kube-apiserver and the northbound database")
+	l, err := lab.Start(ctx, lab.Options{NBOnly: true})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.Stop()) }()
+	c, stop, err := newCluster(ctx, "physnet")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	nb, err := dialNorthbound(ctx, l.NB)
+	if err != nil {
+		return err
+	}
+	defer nb.client.Close()
+	s := &system{
+		cluster: c, nb: nb, log: filepath.Join(l.Dir, "controller.log"),
+		command: func() *exec.Cmd {
+			return exec.Command(b.program("ovn-dhcp-ipam"), "controller", "--nb", l.NB,
+				"--kubeconfig", c.kubeconfig, "--leader-elect-resource-namespace", namespace)
+		},
+		table: table{title: "The controller: pods of the Kubernetes API on one network, a northbound database without ovn-northd"},
+	}
+	if err := s.start(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.running.stop()) }()
+	if err := s.grown(ctx); err != nil {
+		return err
+	}
+	return s.table.print()
+}
+
+// start starts the controller; running is the one before if it can't be started.
+func (s *system) start() error {
+	p, err := start(s.command(), s.log)
+	if err == nil {
+		s.running = p
+	}
+	return err
+}
+
+// grown takes the figures at each size.
+func (s *system) grown(ctx context.Context) error {
+	if err := s.guarded(ctx, s.join); err != nil {
+		return err
+	}
+	for _, step := range []struct {
+		ports   int
+		measure []func(*system, context.Context) error
+	}{
+		{1000, []func(*system, context.Context) error{(*system).latency, (*system).cost, (*system).restart, (*system).restoration}},
+		{3000, []func(*system, context.Context) error{(*system).cost}},
+		{5000, []func(*system, context.Context) error{(*system).latency, (*system).cost, (*system).restart, (*system).restoration}},
+	} {
+		progress("controller: growing to %d pods", step.ports)
+		if err := s.guarded(ctx, func(ctx context.Context) error { return s.burst(ctx, step.ports) }); err != nil {
+			return err
+		}
+		for _, measure := range step.measure {
+			if err := measure(s, ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// stepTimeout is for one measurement, none of which takes half a minute.
+const stepTimeout = 2 * time.Minute
+
+// guarded does something that comes to an end only while the controller runs.
+func (s *system) guarded(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, stepTimeout, fmt.Errorf("not done within %v", stepTimeout))
+	defer cancel()
+	ctx, end := s.running.guard(ctx)
+	defer end()
+	err := do(ctx)
+	if err != nil {
+		log, _ := os.ReadFile(s.log)
+		err = fmt.Errorf("%w; the controller's log:\n%s", err, log)
+	}
+	return err
+}
+
+// join waits for the network's switch.
+func (s *system) join(ctx context.Context) error {
+	if _, err := s.nb.ports.await(ctx, localnetPort, logicalPort.exists); err != nil {
+		return err
+	}
+	return s.nb.find(ctx, switchName)
+}
