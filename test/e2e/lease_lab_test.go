@@ -237,3 +237,24 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	}
 	w.nothingLeft(0, before)
 }
+
+// TestCompletedPod has a Job's pod complete: its port goes, but not before the
+// RELEASE has passed, and its lease is given back.
+func TestCompletedPod(t *testing.T) {
+	w := newWorld(t, site.Options{})
+	before := w.snapshot(0)
+	pod, netns := w.newPod("job", 0)
+	call := w.Attach("ADD", pod, w.lan, netns)
+	w.cni(0, call)
+	now, err := w.GetPod("default", "job")
+	w.must(err)
+	now.Status.Phase = corev1.PodSucceeded
+	w.must(w.PutPod(now))
+	call.Command = "DEL"
+	w.cni(0, call)
+	w.noLease(pod)
+	w.nothingLeft(0, before)
+	if n := strings.Count(w.Lab.DHCP.Log(), "DHCPRELEASE"); n != 1 {
+		t.Errorf("the lease was released %d times", n)
+	}
+}
