@@ -51,10 +51,14 @@ lint: ## check the format, go vet, staticcheck, generated code
 size: build
 	@size=$$(stat -c %s $(BIN)/ovn-k8s-cni-overlay); echo "the shim has $$size bytes"; test $$size -lt 12000000
 
-.PHONY: bench
-bench: root packages tools build ## measure, each figure beside a yardstick of the same run (PARTS=shim add controller)
+.PHONY: bench bench-leases
+bench: root packages tools build bench-leases ## measure, each figure beside a yardstick of the same run (PARTS=shim add controller)
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/bench/ ./test/bench ./test/bench/hello
 	@$(BIN)/bench/bench $(BIN) $(BIN)/bench/hello $(PARTS)
+
+bench-leases: root packages tools build ## measure the DHCP engine beside the CNI dhcp plugin's daemon
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/bench/ ./test/bench/leases
+	@$(BIN)/bench/leases $(BIN)
 
 .PHONY: soak
 soak: root packages tools ## end the node daemon by kill -9 a hundred times and more (KILLS)
