@@ -122,9 +122,6 @@ func configure(pod *podNetns, ifname string, addr netip.Prefix, mtu int, routes 
 // dumpTries is how often to list what changes meanwhile.
 const dumpTries = 5
 
-// errAddrNotAvailable is the kernel's error of an address that is not there.
-const errAddrNotAvailable = unix.EADDRNOTAVAIL
-
 // removeRoutes removes routes that are there.
 func (p *podNetns) removeRoutes(ifname string, routes []route) error {
 	link, err := p.LinkByName(ifname)

@@ -46,7 +46,7 @@ func (s *Server) releaseByBridge(ctx context.Context, key string, lease dhcp.Lea
 	defer func() {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 		defer cancel()
-		err = errors.Join(err, removeInternalPort(undo, session, bridge, port))
+		err = errors.Join(err, removeInternalPort(undo, session, port))
 	}()
 	ready, cancel := context.WithTimeout(ctx, portTimeout)
 	defer cancel()
@@ -86,7 +86,12 @@ const (
 // removeReleasePorts removes the internal ports that a daemon that was cut off
 // has left behind: they would speak with MAC addresses that are others' by now.
 func removeReleasePorts(ctx context.Context, s *ovsdb.Session) error {
-	ports, err := portsWhere(ctx, s, func(i *ovs.Interface) bool { return i.ExternalIDs[idPurpose] == purposeRelease })
+	return removePorts(ctx, s, func(i *ovs.Interface) bool { return i.ExternalIDs[idPurpose] == purposeRelease })
+}
+
+// removePorts takes the ports of the interfaces that match off all bridges.
+func removePorts(ctx context.Context, s *ovsdb.Session, match func(*ovs.Interface) bool) error {
+	ports, err := portsWhere(ctx, s, match)
 	if err != nil || len(ports) == 0 {
 		return err
 	}
@@ -102,7 +107,10 @@ func removeReleasePorts(ctx context.Context, s *ovsdb.Session) error {
 		}
 		ops = append(ops, leave...)
 	}
-	return s.Commit(ctx, ops...)
+	if err := s.Commit(ctx, ops...); err != nil {
+		return fmt.Errorf("remove OVS ports: %w", err)
+	}
+	return nil
 }
 
 // releasePortName is the name of an attachment's internal port, at most 15
@@ -114,7 +122,7 @@ func releasePortName(key string) string {
 }
 
 func addInternalPort(ctx context.Context, s *ovsdb.Session, bridge *ovs.Bridge, name string, vlan int, mac string) error {
-	if err := removeInternalPort(ctx, s, bridge, name); err != nil {
+	if err := removeInternalPort(ctx, s, name); err != nil {
 		return err
 	}
 	iface := &ovs.Interface{UUID: "iface", Name: name, Type: "internal", MAC: &mac, ExternalIDs: map[string]string{idPurpose: purposeRelease}}
@@ -136,17 +144,6 @@ func addInternalPort(ctx context.Context, s *ovsdb.Session, bridge *ovs.Bridge, 
 	return nil
 }
 
-func removeInternalPort(ctx context.Context, s *ovsdb.Session, bridge *ovs.Bridge, name string) error {
-	ports, err := portsWhere(ctx, s, func(i *ovs.Interface) bool { return i.Name == name })
-	if err != nil || len(ports) == 0 {
-		return err
-	}
-	ops, err := mutatePorts(s, bridge, libovsdb.MutateOperationDelete, ports)
-	if err != nil {
-		return err
-	}
-	if err := s.Commit(ctx, ops...); err != nil {
-		return fmt.Errorf("remove internal port %s: %w", name, err)
-	}
-	return nil
+func removeInternalPort(ctx context.Context, s *ovsdb.Session, name string) error {
+	return removePorts(ctx, s, func(i *ovs.Interface) bool { return i.Name == name })
 }

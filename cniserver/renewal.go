@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -150,8 +151,8 @@ func (p *podNetns) removeAddr(ifname string, lease dhcp.Lease) error {
 	if err == nil {
 		err = p.AddrDel(link, &netlink.Addr{IPNet: ipNet(lease.Addr)})
 	}
-	if errors.Is(err, errAddrNotAvailable) {
-		return nil
+	if errors.Is(err, unix.EADDRNOTAVAIL) {
+		return nil // it is gone already
 	}
 	if err != nil {
 		return fmt.Errorf("remove address %s from %s: %w", lease.Addr, ifname, err)

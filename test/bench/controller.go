@@ -112,7 +112,7 @@ const stepTimeout = 2 * time.Minute
 func (s *system) guarded(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, stepTimeout, fmt.Errorf("not done within %v", stepTimeout))
 	defer cancel()
-	ctx, end := s.running.guard(ctx)
+	ctx, end := s.running.Guard(ctx)
 	defer end()
 	err := do(ctx)
 	if err != nil {

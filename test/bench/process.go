@@ -4,7 +4,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,68 +11,42 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/lab"
 )
 
 // endTimeout is how long a process may take to end after its signal.
 const endTimeout = 30 * time.Second
 
 // process is a daemon of the product.
-type process struct {
-	cmd   *exec.Cmd
-	log   string
-	ended chan struct{} // closed when the process is reaped
-}
+type process struct{ *lab.Process }
 
 // start starts a daemon that logs to a file.
 func start(cmd *exec.Cmd, log string) (*process, error) {
-	out, err := os.Create(log)
+	p, err := lab.StartProcess(cmd, log)
 	if err != nil {
 		return nil, err
 	}
-	defer out.Close()
-	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	p := &process{cmd: cmd, log: log, ended: make(chan struct{})}
-	go func() {
-		cmd.Wait() // how it ended is in ProcessState
-		close(p.ended)
-	}()
-	return p, nil
-}
-
-// guard is ctx that ends with the process: what is waited for would never come.
-func (p *process) guard(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	go func() {
-		select {
-		case <-p.ended:
-			cancel(fmt.Errorf("%s ended: %v", p.cmd, p.cmd.ProcessState))
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, func() { cancel(nil) }
+	return &process{p}, nil
 }
 
 // stop ends the process in an orderly way and returns when it has ended.
 func (p *process) stop() error {
-	p.cmd.Process.Signal(syscall.SIGTERM) // fails only when it has ended
+	p.Cmd.Process.Signal(syscall.SIGTERM) // fails only when it has ended
 	select {
-	case <-p.ended:
+	case <-p.Ended:
 	case <-time.After(endTimeout):
-		return fmt.Errorf("%s did not end within %v", p.cmd, endTimeout)
+		return fmt.Errorf("%s did not end within %v", p.Cmd, endTimeout)
 	}
-	if !p.cmd.ProcessState.Success() {
-		log, _ := os.ReadFile(p.log)
-		return fmt.Errorf("%s: %v\n%s", p.cmd, p.cmd.ProcessState, log)
+	if !p.Cmd.ProcessState.Success() {
+		return p.Failure()
 	}
 	return nil
 }
 
 // cpu is the processor time that the process has used so far, to 10 ms.
 func (p *process) cpu() (time.Duration, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Cmd.Process.Pid))
 	if err != nil {
 		return 0, err
 	}
@@ -93,7 +66,7 @@ func (p *process) cpu() (time.Duration, error) {
 
 // peakMemory is the most memory that the process has had, in MiB.
 func (p *process) peakMemory() (int, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Cmd.Process.Pid))
 	if err != nil {
 		return 0, err
 	}
@@ -103,5 +76,5 @@ func (p *process) peakMemory() (int, error) {
 			return kib / 1024, err
 		}
 	}
-	return 0, fmt.Errorf("the kernel does not tell the memory of %s", p.cmd)
+	return 0, fmt.Errorf("the kernel does not tell the memory of %s", p.Cmd)
 }

@@ -307,8 +307,8 @@ func TestStopLeavesNothing(t *testing.T) {
 func TestServerEndsByItself(t *testing.T) {
 	c, err := Start(t.Context(), Options{})
 	ok(t, err)
-	c.etcd.cmd.Process.Kill()
-	<-c.etcd.ended
+	c.etcd.Cmd.Process.Kill()
+	<-c.etcd.Ended
 	if err := c.Stop(); err == nil || !strings.Contains(err.Error(), "etcd ended by itself (signal: killed)") {
 		t.Errorf("Stop returns %v, want that etcd ended by itself", err)
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/lab"
 )
 
 // pollInterval is how often a condition is looked at that nothing announces.
@@ -21,30 +23,15 @@ const pollInterval = 10 * time.Millisecond
 const endTimeout = 30 * time.Second
 
 // process is a server of the control plane.
-type process struct {
-	cmd   *exec.Cmd
-	log   string
-	ended chan struct{} // closed when the process is reaped
-}
+type process struct{ *lab.Process }
 
 // start starts a server that logs to a file, after what is there already.
 func start(log, path string, args ...string) (*process, error) {
-	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	p, err := lab.StartProcess(exec.Command(path, args...), log)
 	if err != nil {
 		return nil, err
 	}
-	defer out.Close()
-	cmd := exec.Command(path, args...)
-	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	p := &process{cmd: cmd, log: log, ended: make(chan struct{})}
-	go func() {
-		cmd.Wait() // how it ended is in ProcessState
-		close(p.ended)
-	}()
-	return p, nil
+	return &process{p}, nil
 }
 
 // await asks ready until it says that it has no objection. It gives up when ctx
@@ -58,7 +45,7 @@ func (p *process) await(ctx context.Context, ready func(context.Context) error) 
 			return nil
 		}
 		select {
-		case <-p.ended:
+		case <-p.Ended:
 			return p.failure()
 		case <-ctx.Done():
 			return fmt.Errorf("wait for %s: %w; at last: %w", p.name(), context.Cause(ctx), objection)
@@ -71,24 +58,24 @@ func (p *process) await(ctx context.Context, ready func(context.Context) error) 
 // error if it had ended before.
 func (p *process) stop(s syscall.Signal) error {
 	select {
-	case <-p.ended:
+	case <-p.Ended:
 		return p.failure()
 	default:
 	}
-	p.cmd.Process.Signal(s) // fails only when it has ended
+	p.Cmd.Process.Signal(s) // fails only when it has ended
 	select {
-	case <-p.ended:
+	case <-p.Ended:
 		return nil
 	case <-time.After(endTimeout):
-		return fmt.Errorf("%s (pid %d) did not end within %v of %v", p.name(), p.cmd.Process.Pid, endTimeout, s)
+		return fmt.Errorf("%s (pid %d) did not end within %v of %v", p.name(), p.Cmd.Process.Pid, endTimeout, s)
 	}
 }
 
-func (p *process) name() string { return filepath.Base(p.cmd.Path) }
+func (p *process) name() string { return filepath.Base(p.Cmd.Path) }
 
 // failure is the error of a process that has ended by itself.
 func (p *process) failure() error {
-	return fmt.Errorf("%s ended by itself (%v); its log ends:\n%s", p.name(), p.cmd.ProcessState, tail(p.log, 5))
+	return fmt.Errorf("%s ended by itself (%v); its log ends:\n%s", p.name(), p.Cmd.ProcessState, tail(p.Log, 5))
 }
 
 // tail returns the last n lines of a file, indented, or why it can't.

@@ -67,7 +67,7 @@ func (c *ControlPlane) startEtcd(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("start etcd: %w", err)
 	}
-	c.log.Debug("server started", "name", "etcd", "pid", c.etcd.cmd.Process.Pid)
+	c.log.Debug("server started", "name", "etcd", "pid", c.etcd.Cmd.Process.Pid)
 	return c.etcd.await(ctx, func(ctx context.Context) error { return getOK(ctx, client+"/readyz") })
 }
 
@@ -94,7 +94,7 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("start kube-apiserver: %w", err)
 	}
-	c.log.Debug("server started", "name", "kube-apiserver", "pid", c.apiserver.cmd.Process.Pid)
+	c.log.Debug("server started", "name", "kube-apiserver", "pid", c.apiserver.Cmd.Process.Pid)
 	return c.apiserver.await(ctx, c.ready)
 }
 

@@ -137,7 +137,7 @@ func (s *Site) StopController(i int, sig syscall.Signal) error {
 
 // SignalController sends a signal to a controller.
 func (s *Site) SignalController(i int, sig syscall.Signal) error {
-	return s.controllers[i].cmd.Process.Signal(sig)
+	return s.controllers[i].Cmd.Process.Signal(sig)
 }
 
 // ControllerEnded awaits that a controller ends by itself.
@@ -170,7 +170,7 @@ func (s *Site) StartNode(ctx context.Context, i int) (err error) {
 		return err
 	}
 	// For people who want to enter the node.
-	if err := os.WriteFile(filepath.Join(n.Dir, "node.pid"), fmt.Appendln(nil, s.nodes[i].cmd.Process.Pid), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(n.Dir, "node.pid"), fmt.Appendln(nil, s.nodes[i].Cmd.Process.Pid), 0o644); err != nil {
 		return err
 	}
 	return s.nodes[i].await(ctx, func() bool {
@@ -209,29 +209,14 @@ func (s *Site) Logs() string {
 func (s *Site) binary(name string) string { return filepath.Join(s.options.Bin, name) }
 
 // daemon is one process of the product.
-type daemon struct {
-	cmd   *exec.Cmd
-	log   string
-	ended chan struct{}
-	err   error // how it ended
-}
+type daemon struct{ *lab.Process }
 
 func start(cmd *exec.Cmd, log string) (*daemon, error) {
-	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	p, err := lab.StartProcess(cmd, log)
 	if err != nil {
 		return nil, err
 	}
-	defer out.Close()
-	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	d := &daemon{cmd: cmd, log: log, ended: make(chan struct{})}
-	go func() {
-		d.err = cmd.Wait()
-		close(d.ended)
-	}()
-	return d, nil
+	return &daemon{p}, nil
 }
 
 // await waits until a condition holds; a daemon that ends before is an error.
@@ -241,10 +226,9 @@ func (d *daemon) await(ctx context.Context, ready func() bool) error {
 	for !ready() {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s is not ready: %w", d.cmd, ctx.Err())
-		case <-d.ended:
-			log, _ := os.ReadFile(d.log)
-			return fmt.Errorf("%s ended: %v\n%s", d.cmd, d.err, log)
+			return fmt.Errorf("%s is not ready: %w", d.Cmd, ctx.Err())
+		case <-d.Ended:
+			return d.Failure()
 		case <-tick.C:
 		}
 	}
@@ -253,10 +237,10 @@ func (d *daemon) await(ctx context.Context, ready func() bool) error {
 
 func (d *daemon) awaitEnd(ctx context.Context) error {
 	select {
-	case <-d.ended:
+	case <-d.Ended:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("%s has not ended: %w", d.cmd, ctx.Err())
+		return fmt.Errorf("%s has not ended: %w", d.Cmd, ctx.Err())
 	}
 }
 
@@ -264,16 +248,16 @@ func (d *daemon) stop(sig syscall.Signal) error {
 	if d == nil {
 		return nil
 	}
-	if err := d.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := d.Cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
 	select {
-	case <-d.ended:
+	case <-d.Ended:
 	case <-time.After(time.Minute):
-		return fmt.Errorf("%s did not end by %v", d.cmd, sig)
+		return fmt.Errorf("%s did not end by %v", d.Cmd, sig)
 	}
-	if d.err != nil && sig == syscall.SIGTERM {
-		return fmt.Errorf("%s: %w", d.cmd, d.err)
+	if sig == syscall.SIGTERM && !d.Cmd.ProcessState.Success() {
+		return d.Failure()
 	}
 	return nil
 }

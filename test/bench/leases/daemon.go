@@ -61,7 +61,7 @@ func (b *bench) start(ctx context.Context, p program) (*daemon, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
-	ctx, unguard := d.guard(ctx)
+	ctx, unguard := d.Guard(ctx)
 	defer unguard()
 	err = await(ctx, "the daemon's socket", time.Millisecond, func() (bool, error) {
 		conn, err := net.Dial("unix", d.socket)
@@ -88,7 +88,7 @@ func (d *daemon) acquire(ctx context.Context, p *pod) error {
 // allocate makes the plugin's call for an ADD.
 func (d *daemon) allocate(ctx context.Context, p *pod) (*net.IPNet, error) {
 	fail := func(err error) (*net.IPNet, error) {
-		log, _ := os.ReadFile(d.log)
+		log, _ := os.ReadFile(d.Log)
 		return nil, fmt.Errorf("DHCP.Allocate for pod %s: %w; the daemon's log ends:\n%s", p.name, err, log[max(0, len(log)-2000):])
 	}
 	c, err := rpc.DialHTTP("unix", d.socket)

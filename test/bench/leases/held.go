@@ -101,7 +101,7 @@ func (b *bench) hold(ctx context.Context, d *daemon) (few, many usage, err error
 // settled returns what a process has when that doesn't change any more, or at the end of
 // settleTime: a runtime gives memory back bit by bit.
 func (d *daemon) settled(ctx context.Context) (usage, error) {
-	ctx, cancel := d.guard(ctx)
+	ctx, cancel := d.Guard(ctx)
 	defer cancel()
 	began := time.Now()
 	var last usage

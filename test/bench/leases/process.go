@@ -4,7 +4,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,63 +11,36 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/lab"
 )
 
 // process is a daemon under way.
-type process struct {
-	cmd   *exec.Cmd
-	log   string
-	ended chan struct{} // closed when it is reaped
-}
+type process struct{ *lab.Process }
 
 // start starts a daemon that logs to a file.
 func start(cmd *exec.Cmd, log string) (*process, error) {
-	out, err := os.Create(log)
+	p, err := lab.StartProcess(cmd, log)
 	if err != nil {
 		return nil, err
 	}
-	defer out.Close()
-	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	p := &process{cmd: cmd, log: log, ended: make(chan struct{})}
-	go func() {
-		cmd.Wait() // how it ended is in ProcessState
-		close(p.ended)
-	}()
-	return p, nil
-}
-
-// guard is ctx that ends with the process: what is waited for would never come.
-func (p *process) guard(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	go func() {
-		select {
-		case <-p.ended:
-			log, _ := os.ReadFile(p.log)
-			cancel(fmt.Errorf("%s ended: %v\n%s", p.cmd, p.cmd.ProcessState, log))
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, func() { cancel(nil) }
+	return &process{p}, nil
 }
 
 // kill ends the process without giving it a chance to do more, and returns when it has
 // ended. One that ended before is an error.
 func (p *process) kill() error {
 	select {
-	case <-p.ended:
-		log, _ := os.ReadFile(p.log)
-		return fmt.Errorf("%s ended by itself: %v\n%s", p.cmd, p.cmd.ProcessState, log)
+	case <-p.Ended:
+		return p.Failure()
 	default:
 	}
-	p.cmd.Process.Kill() // fails only when it has ended
+	p.Cmd.Process.Kill() // fails only when it has ended
 	select {
-	case <-p.ended:
+	case <-p.Ended:
 		return nil
 	case <-time.After(startTime):
-		return fmt.Errorf("%s does not end", p.cmd)
+		return fmt.Errorf("%s does not end", p.Cmd)
 	}
 }
 
@@ -79,7 +51,7 @@ type usage struct {
 }
 
 func (p *process) usage() (usage, error) {
-	dir := filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid))
+	dir := filepath.Join("/proc", strconv.Itoa(p.Cmd.Process.Pid))
 	threads, err := os.ReadDir(filepath.Join(dir, "task"))
 	if err != nil {
 		return usage{}, err
@@ -100,7 +72,7 @@ func (p *process) usage() (usage, error) {
 		}
 		kib, err := strconv.Atoi(fields[1])
 		if err != nil {
-			return usage{}, fmt.Errorf("memory of %s: %w", p.cmd, err)
+			return usage{}, fmt.Errorf("memory of %s: %w", p.Cmd, err)
 		}
 		u.memory += kib
 	}

@@ -45,7 +45,7 @@ func (s *server) restart(ctx context.Context, args ...string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
-	ctx, unguard := s.running.guard(ctx)
+	ctx, unguard := s.running.Guard(ctx)
 	defer unguard()
 	return await(ctx, "dnsmasq", time.Millisecond, func() (bool, error) {
 		pid, err := os.ReadFile(pidFile)
