@@ -15,50 +15,46 @@ import (
 type columns struct {
 	values    libovsdb.Row
 	mutations []libovsdb.Mutation
+	members   membership
 }
+
+// membership is what differs in a column of Members.
+type membership struct{ added, removed []string }
 
 func (c columns) empty() bool {
-	return len(c.values) == 0 && len(c.mutations) == 0
+	return len(c.values) == 0 && len(c.mutations) == 0 && len(c.members.added) == 0 && len(c.members.removed) == 0
 }
 
-func (s Switch) columns(want Switch) columns {
-	c := columns{values: libovsdb.Row{}}
-	if s.Name != want.Name {
-		c.values["name"] = want.Name
+// setString is for a column that always has one value.
+func (c *columns) setString(column, have, want string) {
+	if have != want {
+		c.values[column] = want
 	}
-	c.mutateMap("external_ids", s.externalIDs(), want.externalIDs())
-	return c
 }
 
-func (p Port) columns(want Port) columns {
-	c := columns{values: libovsdb.Row{}}
-	if p.Name != want.Name {
-		c.values["name"] = want.Name
+func (c *columns) setInt(column string, have, want int) {
+	if have != want {
+		c.values[column] = want
 	}
-	if p.Type != want.Type {
-		c.values["type"] = want.Type
+}
+
+// setStrings is for a column that is a small set.
+func (c *columns) setStrings(column string, have, want []string) {
+	if !sameSet(have, want) {
+		c.values[column] = set(want...)
 	}
-	if !sameSet(p.Addresses, want.Addresses) {
-		c.values["addresses"] = set(want.Addresses...)
+}
+
+// setOptional is for a column with one value or none, the zero value of T.
+func setOptional[T comparable](c *columns, column string, have, want T) {
+	var none T
+	switch {
+	case have == want:
+	case want == none:
+		c.values[column] = set[T]()
+	default:
+		c.values[column] = set(want)
 	}
-	if !sameSet(p.PortSecurity, want.PortSecurity) {
-		c.values["port_security"] = set(want.PortSecurity...)
-	}
-	if p.TagRequest != want.TagRequest {
-		c.values["tag_request"] = set[int]()
-		if want.TagRequest != 0 {
-			c.values["tag_request"] = set(want.TagRequest)
-		}
-	}
-	if p.DHCPv4Options != want.DHCPv4Options {
-		c.values["dhcpv4_options"] = set[libovsdb.UUID]()
-		if want.DHCPv4Options != "" {
-			c.values["dhcpv4_options"] = set(libovsdb.UUID{GoUUID: want.DHCPv4Options})
-		}
-	}
-	c.mutateMap("options", p.Options, want.Options)
-	c.mutateMap("external_ids", p.externalIDs(), want.externalIDs())
-	return c
 }
 
 // mutateMap sets the keys of want whose value differs. An insert alone would
@@ -96,7 +92,7 @@ func set[T any](elements ...T) libovsdb.OvsSet {
 	return s
 }
 
-func ovsMap(m map[string]string) libovsdb.OvsMap {
+func ovsMap[V string | int](m map[string]V) libovsdb.OvsMap {
 	out := libovsdb.OvsMap{GoMap: map[any]any{}}
 	for k, v := range m {
 		out.GoMap[k] = v

@@ -4,6 +4,7 @@
 package nbdb
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,19 +46,19 @@ const (
 )
 
 // hold is a fence that was taken.
-type hold struct{ row, leader, term string }
+type hold struct{ uuid, row, leader, term string }
 
 // take takes the fence for its leader, unless that has it already: the answer
 // to an earlier attempt may have been lost.
 func (s *Session) take(ctx context.Context, f Fence) (*hold, error) {
 	id := "ovn-dhcp-ipam:Fence:" + f.Name
 	row := setName(id)
-	have, exists, err := s.readFence(ctx, row)
+	uuid, have, err := s.readFence(ctx, row)
 	if err != nil {
 		return nil, err
 	}
 	if have[fenceLeaderKey] == f.Leader {
-		return &hold{row, f.Leader, have[fenceTermKey]}, nil
+		return &hold{uuid, row, f.Leader, have[fenceTermKey]}, nil
 	}
 	elected, err := f.Elected(ctx)
 	if err != nil {
@@ -79,16 +80,17 @@ func (s *Session) take(ctx context.Context, f Fence) (*hold, error) {
 		"k8s.ovn.org/owner-controller": "ovn-dhcp-ipam",
 		"k8s.ovn.org/owner-type":       "Fence",
 	})
-	if err := s.transact(ctx, takeFence(row, exists, have, want)); err != nil {
+	if err := s.transact(ctx, takeFence(row, uuid != "", have, want)); err != nil {
 		return nil, err
 	}
-	return &hold{row, f.Leader, want[fenceTermKey]}, nil
+	return &hold{cmp.Or(uuid, rowUUID(nb.AddressSetTable, row)), row, f.Leader, want[fenceTermKey]}, nil
 }
 
-// readFence asks the server for the external_ids of the fence.
-func (s *Session) readFence(ctx context.Context, row string) (ids map[string]string, exists bool, err error) {
+// readFence asks the server for the external_ids of the fence, and its UUID, ""
+// if it does not exist.
+func (s *Session) readFence(ctx context.Context, row string) (uuid string, ids map[string]string, err error) {
 	results, err := s.session.Transact(ctx, libovsdb.Operation{
-		Op: libovsdb.OperationSelect, Table: nb.AddressSetTable, Where: []libovsdb.Condition{byName(row)}, Columns: []string{"external_ids"},
+		Op: libovsdb.OperationSelect, Table: nb.AddressSetTable, Where: []libovsdb.Condition{byName(row)}, Columns: []string{"_uuid", "external_ids"},
 	})
 	switch {
 	case err != nil:
@@ -98,18 +100,20 @@ func (s *Session) readFence(ctx context.Context, row string) (ids map[string]str
 		err = fmt.Errorf("%s: %s", results[0].Error, results[0].Details)
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("read the fence in OVN's northbound database: %w", err)
+		return "", nil, fmt.Errorf("read the fence in OVN's northbound database: %w", err)
 	}
 	ids = map[string]string{}
 	for _, r := range results[0].Rows {
-		exists = true
+		if u, ok := r["_uuid"].(libovsdb.UUID); ok {
+			uuid = u.GoUUID
+		}
 		if m, ok := r["external_ids"].(libovsdb.OvsMap); ok {
 			for k, v := range m.GoMap {
 				ids[fmt.Sprint(k)] = fmt.Sprint(v)
 			}
 		}
 	}
-	return ids, exists, nil
+	return uuid, ids, nil
 }
 
 // takeFence changes the fence, if it is still as it was read.
@@ -146,7 +150,9 @@ func (h hold) wait() operation {
 		lost: fmt.Errorf("%w: the fence of %s in OVN's northbound database has changed hands or is gone", ErrSuperseded, h.leader),
 		Operation: libovsdb.Operation{
 			Op: libovsdb.OperationWait, Table: nb.AddressSetTable, Timeout: new(int),
-			Where:   []libovsdb.Condition{byName(h.row), libovsdb.NewCondition("external_ids", libovsdb.ConditionIncludes, mine)},
+			// The server finds a row without search only by its UUID, and only if
+			// that is the first condition.
+			Where:   append(byUUID(h.uuid), libovsdb.NewCondition("external_ids", libovsdb.ConditionIncludes, mine)),
 			Columns: []string{"name"}, Until: string(libovsdb.WaitConditionEqual), Rows: []libovsdb.Row{{"name": h.row}},
 		},
 	}

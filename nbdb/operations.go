@@ -4,9 +4,6 @@
 package nbdb
 
 import (
-	"maps"
-	"slices"
-
 	libovsdb "github.com/ovn-org/libovsdb/ovsdb"
 
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/models/nb"
@@ -21,96 +18,90 @@ type operation struct {
 	lost error
 }
 
-// operations are the transaction that makes the changes. Rows are addressed by
-// UUID only. Checks come first, since they are of the state before; then
-// switches, since ports need them.
-func operations(changes []Change) []operation {
-	var checks, switches, ports, removals []operation
-	attach := map[string][]string{} // ports by switch, all UUIDs
+// operations are the transaction that makes the changes, and missing the names
+// of ports that groups are to have and that don't exist, with the keys of these
+// groups. portUUID finds a port in the database.
+func operations(changes []Change, portUUID func(name string) (string, bool)) (ops []operation, missing map[string][]string) {
+	t := transaction{rows: map[string]*write{}}
+	ports := map[string]string{}
+	for _, c := range changes {
+		for _, e := range c.Ports {
+			if e.Want != nil {
+				ports[e.Want.Name] = e.Want.UUID
+			}
+		}
+	}
+	find := func(name string) (string, bool) {
+		if uuid, ok := ports[name]; ok {
+			return uuid, true
+		}
+		return portUUID(name)
+	}
+	missing = map[string][]string{}
 	for _, c := range changes {
 		for _, e := range c.Switches {
 			if e.Want == nil {
-				checks = append(checks, waitEmpty(e.Have, c.Ports))
-				removals = append(removals, deleteSwitch(e.Have))
-				continue
-			}
-			switches = append(switches, write(nb.LogicalSwitchTable, e.Want.UUID, e.Want.Name, e.Have == nil, e.columns)...)
-		}
-		for _, e := range c.Ports {
-			if e.Want == nil {
-				ports = append(ports, detach(e.Have))
-				continue
-			}
-			ports = append(ports, write(nb.LogicalSwitchPortTable, e.Want.UUID, e.Want.Name, e.Have == nil, e.columns)...)
-			switchUUID := c.switchUUID[e.Want.Switch]
-			switch {
-			case moves(c.Key, e):
-				ports = append(ports, detach(e.Have))
-				fallthrough
-			case e.Have == nil:
-				attach[switchUUID] = append(attach[switchUUID], e.Want.UUID)
-			case attaches(c.Key, e):
-				checks = append(checks, waitAttached(switchUUID, e.Want))
+				t.checks = append(t.checks, waitEmpty(e.Have, c.Ports))
 			}
 		}
-	}
-	for _, switchUUID := range slices.Sorted(maps.Keys(attach)) {
-		ports = append(ports, operation{
-			what: "attach new ports to a switch",
-			Operation: libovsdb.Operation{
-				Op:        libovsdb.OperationMutate,
-				Table:     nb.LogicalSwitchTable,
-				Where:     byUUID(switchUUID),
-				Mutations: []libovsdb.Mutation{*libovsdb.NewMutation("ports", libovsdb.MutateOperationInsert, uuidSet(attach[switchUUID]...))},
-			},
-		})
-	}
-	return slices.Concat(checks, switches, ports, removals)
-}
-
-// write inserts a row, or changes one.
-func write(table, uuid, name string, insert bool, c columns) []operation {
-	op := libovsdb.Operation{Table: table}
-	if insert {
-		op.Op, op.UUID, op.Row = libovsdb.OperationInsert, uuid, maps.Clone(c.values)
-		for _, m := range c.mutations {
-			op.Row[m.Column] = m.Value
+		writeRows(&t, c.Switches)
+		writeRows(&t, c.Ports)
+		writeRows(&t, c.PortGroups)
+		writeRows(&t, c.AddressSets)
+		writeRows(&t, c.ACLs)
+		writeRows(&t, c.QoS)
+		writeRows(&t, c.Routers)
+		writeRows(&t, c.RouterPorts)
+		writeRows(&t, c.RouterPolicies)
+		for _, e := range c.AddressSets {
+			if e.Want != nil {
+				m := e.columns.members
+				t.row(e.Want.identity()).members("addresses", atoms(m.added), atoms(m.removed))
+			}
 		}
-		return []operation{{Operation: op, what: "insert " + table + " " + name}}
+		for _, e := range c.PortGroups {
+			if e.Want != nil {
+				for _, name := range writePorts(&t, e, find) {
+					missing[name] = append(missing[name], c.Key)
+				}
+			}
+		}
+		for _, p := range c.placements {
+			t.place(p)
+		}
 	}
-	var ops []operation
-	op.Where = byUUID(uuid)
-	if len(c.values) > 0 {
-		update := op
-		update.Op, update.Row = libovsdb.OperationUpdate, c.values
-		ops = append(ops, operation{Operation: update, what: "update " + table + " " + name})
-	}
-	if len(c.mutations) > 0 {
-		mutate := op
-		mutate.Op, mutate.Mutations = libovsdb.OperationMutate, c.mutations
-		ops = append(ops, operation{Operation: mutate, what: "update " + table + " " + name})
-	}
-	return ops
+	return t.operations(), missing
 }
 
-// detach takes a port off its switch, whichever that is. The server removes
-// ports that no switch has.
-func detach(p *Port) operation {
-	return operation{
-		what: "detach port " + p.Name,
-		Operation: libovsdb.Operation{
-			Op:        libovsdb.OperationMutate,
-			Table:     nb.LogicalSwitchTable,
-			Where:     []libovsdb.Condition{libovsdb.NewCondition("ports", libovsdb.ConditionIncludes, uuidSet(p.UUID))},
-			Mutations: []libovsdb.Mutation{*libovsdb.NewMutation("ports", libovsdb.MutateOperationDelete, uuidSet(p.UUID))},
-		},
+// writePorts changes the ports of a group and returns the names of those to add
+// that don't exist. One to remove that is gone the server has removed itself.
+func writePorts(t *transaction, e Edit[PortGroup], find func(name string) (string, bool)) (missing []string) {
+	var added, removed []any
+	for _, name := range e.columns.members.added {
+		if uuid, ok := find(name); ok {
+			added = append(added, libovsdb.UUID{GoUUID: uuid})
+		} else {
+			missing = append(missing, name)
+		}
 	}
+	for _, name := range e.columns.members.removed {
+		if uuid, ok := find(name); ok {
+			removed = append(removed, libovsdb.UUID{GoUUID: uuid})
+		}
+	}
+	t.row(e.Want.identity()).members("ports", added, removed)
+	return missing
 }
 
-func deleteSwitch(s *Switch) operation {
-	return operation{
-		what:      "delete switch " + s.Name,
-		Operation: libovsdb.Operation{Op: libovsdb.OperationDelete, Table: nb.LogicalSwitchTable, Where: byUUID(s.UUID)},
+func writeRows[T row[T]](t *transaction, edits []Edit[T]) {
+	for _, e := range edits {
+		if e.Want == nil {
+			t.remove((*e.Have).identity())
+			continue
+		}
+		w := t.row((*e.Want).identity())
+		w.insert = e.Have == nil
+		w.values, w.mutations = e.columns.values, e.columns.mutations
 	}
 }
 
@@ -133,23 +124,6 @@ func waitEmpty(s *Switch, ports []Edit[Port]) operation {
 			Columns: []string{"ports"},
 			Until:   string(libovsdb.WaitConditionEqual),
 			Rows:    []libovsdb.Row{{"ports": uuidSet(leaving...)}},
-		},
-	}
-}
-
-// waitAttached refuses the transaction when a port to adopt is not on the
-// switch: it would have to be taken off somebody else's.
-func waitAttached(switchUUID string, p *Port) operation {
-	return operation{
-		what: "make sure that port " + p.Name + ", which exists, is on switch " + p.Switch,
-		Operation: libovsdb.Operation{
-			Op:      libovsdb.OperationWait,
-			Table:   nb.LogicalSwitchTable,
-			Timeout: new(int),
-			Where:   append(byUUID(switchUUID), libovsdb.NewCondition("ports", libovsdb.ConditionIncludes, uuidSet(p.UUID))),
-			Columns: []string{"name"},
-			Until:   string(libovsdb.WaitConditionEqual),
-			Rows:    []libovsdb.Row{{"name": p.Switch}},
 		},
 	}
 }

@@ -8,6 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"sync"
 
 	"github.com/ovn-org/libovsdb/cache"
 	"github.com/ovn-org/libovsdb/client"
@@ -52,18 +55,26 @@ func New(cfg Config) (*Client, error) {
 		return nil, fmt.Errorf("northbound database: %w", err)
 	}
 	dbModel, err := model.NewClientDBModel("OVN_Northbound", map[string]model.Model{
-		nb.LogicalSwitchTable:     &nb.LogicalSwitch{},
-		nb.LogicalSwitchPortTable: &nb.LogicalSwitchPort{},
+		nb.LogicalSwitchTable:       &nb.LogicalSwitch{},
+		nb.LogicalSwitchPortTable:   &nb.LogicalSwitchPort{},
+		nb.PortGroupTable:           &portGroupModel{},
+		nb.AddressSetTable:          &addressSetModel{},
+		nb.ACLTable:                 &nb.ACL{},
+		nb.QoSTable:                 &nb.QoS{},
+		nb.LogicalRouterTable:       &nb.LogicalRouter{},
+		nb.LogicalRouterPortTable:   &nb.LogicalRouterPort{},
+		nb.LogicalRouterPolicyTable: &nb.LogicalRouterPolicy{},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("northbound database: %w", err)
 	}
-	byOwner := model.ClientIndex{Columns: []model.ColumnKey{{Column: "external_ids", Key: OwnerKey}}}
-	byName := model.ClientIndex{Columns: []model.ColumnKey{{Column: "name"}}}
-	dbModel.SetIndexes(map[string][]model.ClientIndex{
-		nb.LogicalSwitchTable:     {byOwner, byName},
-		nb.LogicalSwitchPortTable: {byOwner, byName},
-	})
+	indexes := map[string][]model.ClientIndex{}
+	for table, keys := range indexed() {
+		for _, key := range keys {
+			indexes[table] = append(indexes[table], model.ClientIndex{Columns: []model.ColumnKey{key}})
+		}
+	}
+	dbModel.SetIndexes(indexes)
 	out.Model = dbModel
 	return &Client{out, cfg.Fence}, nil
 }
@@ -71,11 +82,37 @@ func New(cfg Config) (*Client, error) {
 // monitored are the columns in use. Without a switch's ports, a port that comes
 // or goes is a change of one small row.
 func monitored() []client.MonitorOption {
-	s, p := &nb.LogicalSwitch{}, &nb.LogicalSwitchPort{}
+	s, p, g, a := &nb.LogicalSwitch{}, &nb.LogicalSwitchPort{}, &portGroupModel{}, &addressSetModel{}
+	acl, qos := &nb.ACL{}, &nb.QoS{}
+	r, rp, policy := &nb.LogicalRouter{}, &nb.LogicalRouterPort{}, &nb.LogicalRouterPolicy{}
 	return []client.MonitorOption{
 		client.WithTable(s, &s.Name, &s.ExternalIDs),
 		client.WithTable(p, &p.Name, &p.Type, &p.Addresses, &p.PortSecurity, &p.Options,
-			&p.ExternalIDs, &p.TagRequest, &p.Dhcpv4Options, &p.Up),
+			&p.ExternalIDs, &p.TagRequest, &p.Dhcpv4Options, &p.Enabled, &p.Up),
+		client.WithTable(g, &g.Name, &g.ExternalIDs, &g.Ports),
+		client.WithTable(a, &a.Name, &a.ExternalIDs, &a.Addresses),
+		client.WithTable(acl, &acl.Name, &acl.Direction, &acl.Priority, &acl.Match, &acl.Action, &acl.Options, &acl.ExternalIDs),
+		client.WithTable(qos, &qos.Direction, &qos.Priority, &qos.Match, &qos.Action, &qos.Bandwidth, &qos.ExternalIDs),
+		client.WithTable(r, &r.Name, &r.Options, &r.ExternalIDs),
+		client.WithTable(rp, &rp.Name, &rp.MAC, &rp.Networks, &rp.Options, &rp.ExternalIDs),
+		client.WithTable(policy, &policy.Priority, &policy.Match, &policy.Action, &policy.ExternalIDs),
+	}
+}
+
+// indexed are the columns that rows are found by.
+func indexed() map[string][]model.ColumnKey {
+	owner, name := model.ColumnKey{Column: "external_ids", Key: OwnerKey}, model.ColumnKey{Column: "name"}
+	id, ownID := model.ColumnKey{Column: "external_ids", Key: IDKey}, model.ColumnKey{Column: "external_ids", Key: OwnIDKey}
+	return map[string][]model.ColumnKey{
+		nb.LogicalSwitchTable:       {owner, name},
+		nb.LogicalSwitchPortTable:   {owner, name},
+		nb.PortGroupTable:           {owner, name},
+		nb.AddressSetTable:          {owner, name},
+		nb.ACLTable:                 {owner, id, ownID},
+		nb.QoSTable:                 {owner, id, ownID},
+		nb.LogicalRouterTable:       {owner, name},
+		nb.LogicalRouterPortTable:   {owner, name},
+		nb.LogicalRouterPolicyTable: {owner, id, ownID},
 	}
 }
 
@@ -100,111 +137,75 @@ func (c *Client) Run(ctx context.Context, serve func(ctx context.Context, s *Ses
 				return err
 			}
 		}
-		return serve(ctx, &Session{s, held})
+		return serve(ctx, newSession(s, held))
 	})
 	return context.Cause(ctx)
 }
 
 // Session is one connection to the database, with a copy of the rows. After
 // Apply has returned, Rows gives what Apply wrote. It is safe for concurrent
-// use.
+// use, but for the Members in the rows that it returns.
 type Session struct {
 	session *ovsdb.Session
 	held    *hold // nil without fence
+
+	mirrors sync.Mutex // see mirror
+	missing missing
+}
+
+func newSession(s *ovsdb.Session, held *hold) *Session {
+	return &Session{session: s, held: held, missing: missing{keys: map[string]map[string]bool{}}}
 }
 
 // Watch calls changed with the key of the group of each row that comes, changes
-// or goes from now on; also with the former key of a row that changes groups.
-// changed must return quickly.
+// or goes from now on; also with the former key of a row that changes groups,
+// and with that of a port group that has had to do without a port when that
+// comes. changed must return quickly.
 func (s *Session) Watch(changed func(key string)) {
 	tell := func(rows ...model.Model) {
 		for _, row := range rows {
-			if key := owner(row); key != "" {
+			if key := owner(row); isGroup(key) {
 				changed(key)
 			}
 		}
 	}
 	s.session.Cache().AddEventHandler(&cache.EventHandlerFuncs{
-		AddFunc:    func(_ string, row model.Model) { tell(row) },
+		AddFunc: func(_ string, row model.Model) {
+			tell(row)
+			if port, ok := row.(*nb.LogicalSwitchPort); ok {
+				s.missing.come(port.Name, changed)
+			}
+		},
 		UpdateFunc: func(_ string, before, after model.Model) { tell(before, after) },
 		DeleteFunc: func(_ string, row model.Model) { tell(row) },
 	})
 }
 
 func owner(row model.Model) string {
-	switch row := row.(type) {
-	case *nb.LogicalSwitch:
-		return row.ExternalIDs[OwnerKey]
-	case *nb.LogicalSwitchPort:
-		return row.ExternalIDs[OwnerKey]
+	if r, ok := row.(interface{ GetExternalIDs() map[string]string }); ok {
+		return r.GetExternalIDs()[OwnerKey]
 	}
 	return ""
 }
 
+// isGroup reports whether an owner is the key of a group.
+func isGroup(owner string) bool { return owner != "" && owner != fenceOwner }
+
 // Keys are the keys of all groups that have rows.
 func (s *Session) Keys() ([]string, error) {
-	var keys []string
-	for _, table := range []string{nb.LogicalSwitchTable, nb.LogicalSwitchPortTable} {
+	keys := map[string]bool{}
+	for table := range indexed() {
 		index, err := s.session.Cache().Table(table).Index("external_ids|" + OwnerKey)
 		if err != nil {
 			return nil, fmt.Errorf("rows of %s by owner: %w", table, err)
 		}
 		for key := range index {
-			if key != "" {
-				keys = append(keys, key.(string))
+			if key := key.(string); isGroup(key) {
+				keys[key] = true
 			}
 		}
 	}
-	return keys, nil
-}
-
-// Rows are the rows of a group, and, as Diff needs them, the rows that have the
-// names of wanted ones and of their switches.
-func (s *Session) Rows(key string, want Rows) (Rows, error) {
-	owned := libovsdb.NewCondition("external_ids", libovsdb.ConditionIncludes, ovsMap(map[string]string{OwnerKey: key}))
-	switches, ports := []libovsdb.Condition{owned}, []libovsdb.Condition{owned}
-	for _, w := range want.Switches {
-		switches = append(switches, byName(w.Name))
-	}
-	for _, w := range want.Ports {
-		ports = append(ports, byName(w.Name))
-		switches = append(switches, byName(w.Switch))
-	}
-	var rows Rows
-	if err := s.find(nb.LogicalSwitchTable, switches, func(m model.Model) {
-		rows.Switches = append(rows.Switches, switchFromModel(m.(*nb.LogicalSwitch)))
-	}); err != nil {
-		return Rows{}, err
-	}
-	if err := s.find(nb.LogicalSwitchPortTable, ports, func(m model.Model) {
-		rows.Ports = append(rows.Ports, portFromModel(m.(*nb.LogicalSwitchPort)))
-	}); err != nil {
-		return Rows{}, err
-	}
-	return rows, nil
-}
-
-// find calls add once for each row that meets one of the conditions, each of
-// which an index answers.
-func (s *Session) find(table string, anyOf []libovsdb.Condition, add func(model.Model)) error {
-	seen := map[string]bool{}
-	for _, condition := range anyOf {
-		found, err := s.session.Cache().Table(table).RowsByCondition([]libovsdb.Condition{condition})
-		if err != nil {
-			return fmt.Errorf("find rows of %s: %w", table, err)
-		}
-		for uuid, m := range found {
-			if !seen[uuid] {
-				seen[uuid] = true
-				add(m)
-			}
-		}
-	}
-	return nil
-}
-
-func byName(name string) libovsdb.Condition {
-	return libovsdb.NewCondition("name", libovsdb.ConditionEqual, name)
+	return slices.Collect(maps.Keys(keys)), nil
 }
 
 // ErrRefused is a transaction that the server got and did not make.
@@ -214,12 +215,24 @@ var ErrRefused = errors.New("refused by OVN's northbound database")
 // an ErrRefused when the server did not make it, and ErrSuperseded when that is
 // because somebody else leads; after any but an ErrRefused the session is of no
 // more use.
+//
+// A port that a port group is to have and that does not exist is left out; its
+// group is told to Watch when it comes. Changes that are nothing but that make
+// no transaction.
 func (s *Session) Apply(ctx context.Context, changes ...Change) error {
-	var ops []operation
-	if s.held != nil {
-		ops = append(ops, s.held.wait())
+	ops, missing := operations(changes, s.portUUID)
+	if len(missing) > 0 {
+		// A port that has come before this will not be told of.
+		s.missing.add(missing)
+		ops, _ = operations(changes, s.portUUID)
 	}
-	return s.transact(ctx, append(ops, operations(changes)...))
+	if len(ops) == 0 {
+		return nil
+	}
+	if s.held != nil {
+		ops = append([]operation{s.held.wait()}, ops...)
+	}
+	return s.transact(ctx, ops)
 }
 
 func (s *Session) transact(ctx context.Context, ops []operation) error {

@@ -27,7 +27,7 @@ type server struct{ dir string }
 
 func (s server) endpoint() string { return "unix:" + filepath.Join(s.dir, "nb.sock") }
 
-func startServer(t *testing.T) server {
+func startServer(t testing.TB) server {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "nb") // a short path: sockets have 107 bytes
 	if err != nil {
@@ -65,7 +65,7 @@ func startServer(t *testing.T) server {
 	return s
 }
 
-func command(t *testing.T, name string, args ...string) string {
+func command(t testing.TB, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(name, args...).CombinedOutput()
 	if err != nil {
@@ -74,13 +74,13 @@ func command(t *testing.T, name string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-func (s server) nbctl(t *testing.T, args ...string) string {
+func (s server) nbctl(t testing.TB, args ...string) string {
 	t.Helper()
 	return command(t, "ovn-nbctl", append([]string{"--db=" + s.endpoint(), "--timeout=10"}, args...)...)
 }
 
 // session is a session that lasts as long as the test.
-func session(t *testing.T, srv server) *Session {
+func session(t testing.TB, srv server) *Session {
 	t.Helper()
 	return start(t, srv, nil).next(t)
 }
@@ -94,7 +94,7 @@ type running struct {
 }
 
 // start runs a client until the end of the test.
-func start(t *testing.T, srv server, fence *Fence) *running {
+func start(t testing.TB, srv server, fence *Fence) *running {
 	t.Helper()
 	c, err := New(Config{Endpoint: srv.endpoint(), Fence: fence, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -123,7 +123,7 @@ func start(t *testing.T, srv server, fence *Fence) *running {
 	return r
 }
 
-func (r *running) next(t *testing.T) *Session {
+func (r *running) next(t testing.TB) *Session {
 	t.Helper()
 	select {
 	case s := <-r.sessions:
@@ -136,7 +136,7 @@ func (r *running) next(t *testing.T) *Session {
 	return nil
 }
 
-func apply(t *testing.T, s *Session, key string, want Rows) (Change, error) {
+func apply(t testing.TB, s *Session, key string, want Rows) (Change, error) {
 	t.Helper()
 	have, err := s.Rows(key, want)
 	if err != nil {
@@ -149,7 +149,7 @@ func apply(t *testing.T, s *Session, key string, want Rows) (Change, error) {
 	return c, s.Apply(t.Context(), c)
 }
 
-func mustApply(t *testing.T, s *Session, key string, want Rows) Change {
+func mustApply(t testing.TB, s *Session, key string, want Rows) Change {
 	t.Helper()
 	c, err := apply(t, s, key, want)
 	if err != nil {
