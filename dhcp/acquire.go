@@ -47,7 +47,7 @@ type conn interface {
 type port interface {
 	conn
 	awaitCarrier(ctx context.Context) error
-	receivedSinceOpen() uint64
+	receivedInVain() uint64
 	Close() error
 }
 
@@ -59,8 +59,8 @@ var errUnanswered = errors.New("no answer")
 // ctx's, and says that the interface had no carrier or was down, or else is a
 // *SilenceError that says what was sent and seen.
 //
-// All replies are asked for as broadcasts: OVN's port security drops a unicast
-// OFFER of another address than the port's.
+// All replies are asked for as broadcasts, but for cfg.Unicast: OVN's port security
+// drops a unicast OFFER of another address than the port's.
 func Acquire(ctx context.Context, link *Link, cfg Config) (Lease, error) {
 	return acquireOn(ctx, link, link.name, cfg)
 }
@@ -75,7 +75,7 @@ func acquireOn(ctx context.Context, p port, ifname string, cfg Config) (Lease, e
 	lease, err := acquire(ctx, p, cfg)
 	if silence, ok := errors.AsType[*SilenceError](err); ok {
 		silence.Interface = ifname
-		silence.Received = p.receivedSinceOpen()
+		silence.Received = p.receivedInVain()
 		return Lease{}, silence
 	}
 	if err != nil {
@@ -158,7 +158,6 @@ func (x *exchange) reboot(ctx context.Context, former netip.Prefix) (Lease, erro
 	return x.ask(ctx, q, rebootTries, func() *dhcpv4.DHCPv4 {
 		x.seen.Requests++
 		m := x.message(dhcpv4.MessageTypeRequest)
-		m.SetBroadcast()
 		m.Options[dhcpv4.OptionRequestedIPAddress.Code()] = former.Addr().AsSlice()
 		return m
 	})
@@ -172,7 +171,6 @@ func (x *exchange) discover(ctx context.Context) (Lease, error) {
 		x.seen.Discovers++
 		x.secs = uint16(min(time.Since(x.began)/time.Second, 0xffff))
 		m := x.message(dhcpv4.MessageTypeDiscover)
-		m.SetBroadcast()
 		if x.cfg.RequestedAddr.IsValid() {
 			m.Options[dhcpv4.OptionRequestedIPAddress.Code()] = x.cfg.RequestedAddr.AsSlice()
 		}
@@ -192,7 +190,6 @@ func (x *exchange) discover(ctx context.Context) (Lease, error) {
 	return x.ask(ctx, q, requestTries, func() *dhcpv4.DHCPv4 {
 		x.seen.Requests++
 		m := x.message(dhcpv4.MessageTypeRequest)
-		m.SetBroadcast()
 		m.Options[dhcpv4.OptionRequestedIPAddress.Code()] = offer.Addr.Addr().AsSlice()
 		m.Options[dhcpv4.OptionServerIdentifier.Code()] = offer.Server.AsSlice()
 		return m
@@ -233,7 +230,11 @@ func clientMessage(kind dhcpv4.MessageType, xid dhcpv4.TransactionID, hw net.Har
 func (x *exchange) ask(ctx context.Context, q question, tries int, message func() *dhcpv4.DHCPv4) (Lease, error) {
 	from := netip.AddrPortFrom(netip.IPv4Unspecified(), dhcpv4.ClientPort)
 	for try := 0; tries == 0 || try < tries; try++ {
-		frame := udpFrame(x.cfg.HardwareAddr, etherBroadcast(), from, allServers(), message().ToBytes())
+		m := message()
+		if try > 0 || !x.cfg.Unicast {
+			m.SetBroadcast()
+		}
+		frame := udpFrame(x.cfg.HardwareAddr, etherBroadcast(), from, allServers(), m.ToBytes())
 		if lease, err := x.try(ctx, q, frame, backoff(firstWait, try)); !errors.Is(err, errUnanswered) {
 			return lease, err
 		}

@@ -90,6 +90,29 @@ func TestAcquireMessages(t *testing.T) {
 	})
 }
 
+// TestAcquireUnicast: a client that takes unicast answers asks for broadcasts when none
+// comes.
+func TestAcquireUnicast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := testConfig()
+		cfg.Unicast = true
+		tries := map[dhcpv4.MessageType]int{}
+		w := newWire(t, func(s sent) [][]byte {
+			tries[s.dhcp.MessageType()]++
+			if s.dhcp.IsBroadcast() != (tries[s.dhcp.MessageType()] > 1) {
+				t.Errorf("try %d of %v asks for a broadcast: %v", tries[s.dhcp.MessageType()], s.dhcp.MessageType(), s.dhcp.IsBroadcast())
+			}
+			if tries[s.dhcp.MessageType()] < 3 {
+				return nil
+			}
+			return honest(s)
+		})
+		if _, err := acquire(t.Context(), w, cfg); err != nil || len(w.sent) != 6 {
+			t.Errorf("sent %d messages, error %v", len(w.sent), err)
+		}
+	})
+}
+
 // TestAcquireRetransmits holds when a client that hears nothing sends again.
 func TestAcquireRetransmits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

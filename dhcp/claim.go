@@ -7,6 +7,7 @@ import (
 	"container/heap"
 	"context"
 	"math/rand/v2"
+	"sync"
 	"time"
 )
 
@@ -51,6 +52,8 @@ type claim struct {
 	keeper *Keeper
 	cancel context.CancelCauseFunc
 	done   chan struct{}
+	// closing counts the links being closed, which may outlive the claim.
+	closing sync.WaitGroup
 }
 
 // claim waits until the key is free. It ends what is of lower rank.
@@ -112,10 +115,7 @@ func (c *claim) giveUp() {
 	c.cancel(nil)
 	close(c.done)
 	k.working.Done()
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
+	k.lookAgain()
 }
 
 // enqueue queues a free entry for what is next, if anything; k.mu is held.

@@ -40,6 +40,13 @@ type Config struct {
 	// half a second. A port that OVN has pinned to an address drops the question.
 	Probe bool
 
+	// Unicast allows servers to send their answers to the first try of each message to
+	// the client alone, so that they don't go to all stations of the network (RFC 2131,
+	// 4.1). It is of no use where something between, such as a port that OVN has pinned
+	// to an address, drops what goes to another one: the second try is for broadcasts,
+	// as all are without Unicast.
+	Unicast bool
+
 	// former is the address of a lease that may still be valid: the client begins
 	// in INIT-REBOOT with it.
 	former netip.Prefix

@@ -184,14 +184,24 @@ func TestSilenceLab(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNetwork(t)
-			l := n.link()
-			if test.frame != nil {
-				inject(t, n.tap("p0"), test.frame)
-			}
+			l, tap := n.link(), n.tap("p0")
 			ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
 			defer cancel()
+			failed := make(chan error, 1)
 			start := time.Now()
-			_, err := Acquire(ctx, l, testConfig())
+			go func() {
+				_, err := Acquire(ctx, l, testConfig())
+				failed <- err
+			}()
+			if test.frame != nil {
+				for range 2 { // by the second DISCOVER, a wait was in vain
+					if _, _, err := tap.ReadFrom(make([]byte, 2048)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				inject(t, tap, test.frame)
+			}
+			err := <-failed
 			if d := time.Since(start); d > time.Second {
 				t.Errorf("took %v", d)
 			}

@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/containernetworking/plugins/pkg/ns"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -83,5 +82,5 @@ func (k kernel) open(id identity, own netip.Addr) (port, error) {
 
 func interfaceGone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.As(err, &ns.NSPathNotExistErr{}) || errors.As(err, &ns.NSPathNotNSErr{}) ||
-		errors.As(err, &netlink.LinkNotFoundError{})
+		errors.Is(err, unix.ENODEV)
 }

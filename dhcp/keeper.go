@@ -5,11 +5,13 @@ package dhcp
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"sync"
 	"time"
 
@@ -62,6 +64,9 @@ type Client struct {
 	// Config is the client. HardwareAddr has to be the interface's. Selected is told
 	// of the offers of the Acquire that it is given to.
 	Config Config
+	// Data is what the caller wants to know of the client later: see Keeper.Data. It is
+	// part of the record. Optional.
+	Data json.RawMessage
 }
 
 // ErrPending tells that a lease is still to be given back.
@@ -77,12 +82,16 @@ var (
 // key of the caller's choice. A lease that nothing is to be done for is a record and
 // a timer: no goroutine, thread or file descriptor.
 //
-// What a record says is on disk before it is relied on, so that a new Keeper on the
-// same directory goes on where the former one was cut off, and sends nothing before
-// it is time. All methods may be called concurrently, before Run too; calls that
+// What a record says is in its file before it is relied on, so that a new Keeper on the
+// same directory goes on where the former one was cut off, be it by kill -9, and sends
+// nothing before it is time. That the disk has it too, for a power failure, comes about
+// a second later: an Acquire doesn't wait for the disk, since no network namespace, so no
+// pod, outlives a power failure, and what a record is good for after one is to give the
+// lease back before its time ends. All methods may be called concurrently, before Run too; calls that
 // change the same key are worked on one at a time.
 type Keeper struct {
 	cfg     KeeperConfig
+	lock    *os.File // of Dir
 	records *store.Store[record]
 	ground  ground
 
@@ -97,7 +106,8 @@ type Keeper struct {
 }
 
 // NewKeeper reads the records in a directory, which is made if need be. A record that
-// can't be read is set aside and logged, and stops no other.
+// can't be read is set aside and logged, and stops no other. The directory is locked
+// until Run ends: there is no second Keeper on it.
 func NewKeeper(cfg KeeperConfig) (*Keeper, error) {
 	ground, err := newKernel()
 	if err != nil {
@@ -113,25 +123,36 @@ func newKeeper(cfg KeeperConfig, ground ground) (*Keeper, error) {
 	if cfg.Exchanges == 0 {
 		cfg.Exchanges = 16
 	}
-	records, err := store.Open[record](cfg.Dir, cfg.Log)
+	lock, err := store.Lock(cfg.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("keeper of DHCP leases: %w", err)
 	}
 	k := &Keeper{
-		cfg: cfg, records: records, ground: ground,
+		cfg: cfg, lock: lock, ground: ground,
 		entries: map[string]*entry{},
 		queues:  map[bool]*queue{true: {free: cfg.Exchanges}, false: {free: cfg.Exchanges}},
 		wake:    make(chan struct{}, 1),
 	}
-	for key, r := range records.All() {
+	if err := k.load(); err != nil {
+		return nil, errors.Join(fmt.Errorf("keeper of DHCP leases: %w", err), lock.Close())
+	}
+	return k, nil
+}
+
+// load reads the records, and queues them for what is next.
+func (k *Keeper) load() (err error) {
+	if k.records, err = store.OpenDeferred[record](k.cfg.Dir, k.cfg.Log); err != nil {
+		return err
+	}
+	for key, r := range k.records.All() {
 		if err := k.rebooted(key, r); err != nil {
-			return nil, err
+			return err
 		}
 		e := k.entry(key)
 		e.progress.spread = rand.Float64()
 		k.enqueue(e)
 	}
-	return k, nil
+	return nil
 }
 
 // rebooted begins anew with a lease of this process's own namespace if the machine was
@@ -139,7 +160,7 @@ func newKeeper(cfg KeeperConfig, ground ground) (*Keeper, error) {
 // that the lease has to be confirmed first (INIT-REBOOT).
 func (k *Keeper) rebooted(key string, r record) error {
 	place, err := k.ground.identify("")
-	if err != nil || r.Client.Netns != "" || r.Client.Place == place || r.State == releasing {
+	if err != nil || r.Client.Netns != "" || r.Client.Place == place || r.State == releasing || r.State == held {
 		return err
 	}
 	r.Client.Place, r.State, r.Told = place, lost, nil
@@ -154,6 +175,20 @@ func (k *Keeper) rebooted(key string, r record) error {
 // have granted is forgotten when it expires. The error is as that of the function
 // Acquire; a Release, Forget or Move of the key ends the Acquire.
 func (k *Keeper) Acquire(ctx context.Context, key string, c Client) (Lease, error) {
+	return k.get(ctx, key, c, bound)
+}
+
+// Discover gets a lease for a client whose lease it is not the Keeper's to keep, since
+// somebody else, as the guest of a virtual machine, goes on as the same client. The
+// lease is not prolonged, and there are no callbacks for it; Lease doesn't return it,
+// nor does a repeated Discover without asking a server. Until it expires, Release gives
+// it back, and Forget leaves it to the client. Otherwise Discover is as Acquire.
+func (k *Keeper) Discover(ctx context.Context, key string, c Client) (Lease, error) {
+	return k.get(ctx, key, c, held)
+}
+
+// get gets a lease that is then in a state.
+func (k *Keeper) get(ctx context.Context, key string, c Client, then state) (Lease, error) {
 	if err := c.Config.Check(); err != nil {
 		return Lease{}, fmt.Errorf("checking DHCP client for %s: %w", c.IfName, err)
 	}
@@ -172,16 +207,20 @@ func (k *Keeper) Acquire(ctx context.Context, key string, c Client) (Lease, erro
 	if lease, ok := k.live(key, c, place); ok {
 		return lease, nil // of an Acquire that this one waited for
 	}
-	lease, err := k.acquire(claim, c, place)
+	lease, err := k.acquire(claim, c, place, then)
 	if err != nil && context.Cause(claim.ctx) == errInterrupted {
 		err = fmt.Errorf("%w: %w", errInterrupted, err)
 	}
 	return lease, err
 }
 
-func (k *Keeper) acquire(claim *claim, c Client, place string) (Lease, error) {
+func (k *Keeper) acquire(claim *claim, c Client, place string, then state) (Lease, error) {
 	old, _ := k.records.Get(claim.key)
 	r := record{State: held, Client: newIdentity(c, place), Lease: old.unended(time.Now())}
+	if old.Client.at(c.Netns, place, c.IfName) && (old.State == bound || old.State == lost) {
+		// It has lost its lease, and goes on looking for one if this comes to nothing.
+		r.State, r.Told = lost, old.Told
+	}
 	cfg := r.askingFor(c.Config, old.Lease)
 	cfg.Selected = func(offer Lease) error {
 		if c.Config.Selected != nil {
@@ -203,7 +242,8 @@ func (k *Keeper) acquire(claim *claim, c Client, place string) (Lease, error) {
 	if err != nil {
 		return Lease{}, err
 	}
-	r.State, r.Lease, r.Told = bound, &lease, &lease
+	r.State, r.Lease = then, &lease
+	r.Told = r.usable()
 	claim.entry.succeeded()
 	return lease, k.records.Put(claim.key, r)
 }
@@ -236,6 +276,19 @@ func (k *Keeper) Lease(key string) (Lease, bool) {
 		return Lease{}, false
 	}
 	return *r.Lease, true
+}
+
+// Holds reports whether the Keeper has a record of a key that is not to be given back.
+func (k *Keeper) Holds(key string) bool {
+	r, ok := k.records.Get(key)
+	return ok && r.State != releasing
+}
+
+// Data returns the Data of the client that a key was given to, in whatever state its
+// lease is; nil if there is none.
+func (k *Keeper) Data(key string) json.RawMessage {
+	r, _ := k.records.Get(key)
+	return r.Client.Data
 }
 
 // Keys returns the keys that the Keeper has a record of, in no order. Those in pending

@@ -73,7 +73,8 @@ func onStage(t *testing.T, test func(s *stage)) {
 	})
 }
 
-// start starts a Keeper on the stage's directory, as a process that is started anew.
+// start starts a Keeper on the stage's directory, as a process that is started anew, and
+// lets it do what it does at its start.
 func (s *stage) start() {
 	s.t.Helper()
 	cfg := s.cfg
@@ -92,6 +93,7 @@ func (s *stage) start() {
 			s.t.Errorf("Run returned %v", err)
 		}
 	}
+	s.settle()
 }
 
 func (s *stage) restart() { s.stop(); s.start() }

@@ -405,6 +405,82 @@ func TestKeeperOffer(t *testing.T) {
 	}
 }
 
+// TestKeeperLostAcquire: an Acquire of a client that has lost its lease ends after the
+// offer, and the search goes on as before it, even after a crash.
+func TestKeeperLostAcquire(t *testing.T) {
+	for _, crash := range []bool{false, true} {
+		onStage(t, func(s *stage) {
+			lease := s.acquire("a")
+			s.serve(silent)
+			s.until(lease.Expires)
+			s.serve(func(f sent) [][]byte {
+				if f.dhcp.MessageType() == dhcpv4.MessageTypeRequest {
+					return nil
+				}
+				return honest(f)
+			})
+			ctx, cancel := context.WithTimeout(s.t.Context(), time.Second)
+			defer cancel()
+			if _, err := s.k.Acquire(ctx, "a", client()); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("error %v", err)
+			}
+			if crash {
+				s.restart()
+			}
+			s.heard()
+			s.serve(func(f sent) [][]byte { return honest(f) })
+			s.until(time.Now().Add(10 * time.Minute))
+			if now, ok := s.k.Lease("a"); !ok || now.Addr != lease.Addr {
+				t.Errorf("lease %v", now)
+			}
+			if got := s.heard(); len(got) == 0 || !strings.HasPrefix(got[0], "a: invalid IP to 192.0.2.77") {
+				t.Errorf("told %v", got)
+			}
+		})
+	}
+}
+
+// TestKeeperData: what the caller wants to know is there as long as the record is, in
+// each of its states, and after a restart.
+func TestKeeperData(t *testing.T) {
+	onStage(t, func(s *stage) {
+		s.stop()
+		s.cfg.SendRelease = func(context.Context, string, Lease) error { return errors.New("no way") }
+		s.start()
+		check := func(holds bool, want string) {
+			t.Helper()
+			if got := string(s.k.Data("a")); got != want || s.k.Holds("a") != holds {
+				t.Errorf("data %q, want %q; holds %v, want %v", got, want, s.k.Holds("a"), holds)
+			}
+		}
+		check(false, "")
+		c := client()
+		c.Data = []byte(`{"via":"br0"}`)
+		lease, err := s.k.Acquire(s.t.Context(), "a", c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(true, `{"via":"br0"}`)
+		s.restart()
+		s.serve(silent)
+		s.until(lease.Expires)
+		check(true, `{"via":"br0"}`) // lost
+		s.serve(func(f sent) [][]byte { return honest(f) })
+		s.until(lease.Expires.Add(10 * time.Minute))
+		s.mu.Lock()
+		s.place = ""
+		s.mu.Unlock()
+		if err := s.k.Release(s.t.Context(), "a"); !errors.Is(err, ErrPending) {
+			t.Errorf("error %v", err)
+		}
+		check(false, `{"via":"br0"}`)
+		if err := s.k.Forget(s.t.Context(), "a"); err != nil {
+			t.Error(err)
+		}
+		check(false, "")
+	})
+}
+
 // TestKeeperReleaseEndsAcquire at any moment of it; nothing is left.
 func TestKeeperReleaseEndsAcquire(t *testing.T) {
 	for after := time.Duration(0); after < 4*time.Second; after += 300 * time.Millisecond {
@@ -539,6 +615,20 @@ func TestKeeperSuccessor(t *testing.T) {
 		},
 		"newer key": {nil, func(s *stage) error {
 			s.acquire("b")
+			s.took()
+			return s.k.Release(s.t.Context(), "a")
+		}, false},
+		"newer key, and another interface": {nil, func(s *stage) error {
+			// A server goes by the client id, not by the hardware address.
+			c := client()
+			c.Config.ClientID = append([]byte{1}, clientHW...)
+			c.Config.HardwareAddr = []byte{2, 0, 0, 0, 0, 9}
+			s.serve(func(f sent) [][]byte {
+				return honest(f, func(m *dhcpv4.DHCPv4) { m.ClientHWAddr = f.dhcp.ClientHWAddr })
+			})
+			if _, err := s.k.Acquire(s.t.Context(), "b", c); err != nil {
+				return err
+			}
 			s.took()
 			return s.k.Release(s.t.Context(), "a")
 		}, false},

@@ -4,17 +4,22 @@
 package dhcp
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"runtime"
+	"syscall"
 	"time"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/insomniacslk/dhcp/dhcpv4"
-	"github.com/mdlayher/packet"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
@@ -23,17 +28,19 @@ import (
 // network namespace, which lives at least until the Link is closed. It serves one
 // Acquire or Release at a time.
 type Link struct {
-	name  string
-	index int
-	hw    net.HardwareAddr
-	// Both sockets keep the namespace that they were opened in, so no goroutine
-	// or thread has to stay there.
-	conn *packet.Conn
-	rtnl *netlink.Handle
-	buf  []byte
+	name string
+	hw   net.HardwareAddr
+	// socket is a packet socket that is bound to the interface. It keeps the namespace
+	// that it was opened in, so no goroutine or thread has to stay there, and all else
+	// is asked of the interface by way of it.
+	socket *os.File
+	raw    syscall.RawConn
+	buf    []byte
 	// clientPort is the socket that occupies it, or -1.
 	clientPort int
-	// received is the interface's count of received frames when it was opened.
+	// waited tells that a wait for a frame was in vain, and received is the interface's
+	// count of received frames then.
+	waited   bool
 	received uint64
 }
 
@@ -47,20 +54,32 @@ func OpenLink(netnsPath, ifname string) (*Link, error) {
 // openLink is OpenLink, and occupies the client port of the address own, if valid.
 func openLink(netnsPath, ifname string, own netip.Addr) (*Link, error) {
 	l := &Link{name: ifname, buf: make([]byte, 2048), clientPort: -1}
-	open := func(ns.NetNS) error {
-		if err := l.open(); err != nil || !own.IsValid() {
+	open := func() error {
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0) // 0: nothing yet
+		if err != nil {
+			return fmt.Errorf("opening packet socket: %w", err)
+		}
+		if err := l.bind(fd); err != nil {
+			_ = unix.Close(fd)
 			return err
 		}
-		if err := l.occupy(own); err != nil {
+		l.socket = os.NewFile(uintptr(fd), "packet socket on "+ifname)
+		if own.IsValid() {
+			err = l.occupy(own)
+		}
+		if err == nil {
+			l.raw, err = l.socket.SyscallConn()
+		}
+		if err != nil {
 			return errors.Join(err, l.Close())
 		}
 		return nil
 	}
 	var err error
 	if netnsPath == "" {
-		err = open(nil)
+		err = open()
 	} else {
-		err = ns.WithNetNSPath(netnsPath, open)
+		err = inNetns(netnsPath, open)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("opening link %s in netns %q: %w", ifname, netnsPath, err)
@@ -68,37 +87,63 @@ func openLink(netnsPath, ifname string, own netip.Addr) (*Link, error) {
 	return l, nil
 }
 
-// open opens both sockets in the calling thread's namespace.
-func (l *Link) open() error {
-	rtnl, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+// inNetns has do run in the network namespace at path. It is ns.WithNetNSPath without a
+// goroutine, and so a thread, of its own, which takes longer than all else that it is used
+// for here. If there is no way back, the thread stays the caller's, and ends with its
+// goroutine.
+func inNetns(path string, do func() error) error {
+	target, err := ns.GetNS(path)
 	if err != nil {
-		return fmt.Errorf("opening rtnetlink: %w", err)
-	}
-	if err := l.listen(rtnl); err != nil {
-		rtnl.Close()
 		return err
 	}
-	l.rtnl = rtnl
-	return nil
+	defer target.Close()
+	runtime.LockOSThread()
+	own, err := netns.Get()
+	if err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("own netns: %w", err)
+	}
+	defer own.Close()
+	if err := target.Set(); err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("entering netns: %w", err)
+	}
+	err = do()
+	if back := netns.Set(own); back != nil {
+		return errors.Join(err, fmt.Errorf("leaving netns: %w", back))
+	}
+	runtime.UnlockOSThread()
+	return err
 }
 
-func (l *Link) listen(rtnl *netlink.Handle) error {
-	device, err := rtnl.LinkByName(l.name)
+// bind binds a new packet socket to the interface. The filter is there before the first
+// frame.
+func (l *Link) bind(fd int) error {
+	request, err := unix.NewIfreq(l.name)
 	if err != nil {
-		return err
+		return fmt.Errorf("interface name: %w", err)
 	}
-	attrs := device.Attrs()
-	if len(attrs.HardwareAddr) != 6 {
+	if err := unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, request); err != nil {
+		return fmt.Errorf("looking for the interface: %w", err)
+	}
+	index := int(request.Uint32())
+	if err := attachFilter(fd); err != nil {
+		return fmt.Errorf("attaching filter: %w", err)
+	}
+	all := binary.NativeEndian.Uint16([]byte{0, unix.ETH_P_ALL}) // in network byte order
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: index, Protocol: all}); err != nil {
+		return fmt.Errorf("binding packet socket: %w", err)
+	}
+	bound, err := unix.Getsockname(fd)
+	if err != nil {
+		return fmt.Errorf("address of packet socket: %w", err)
+	}
+	addr, ok := bound.(*unix.SockaddrLinklayer)
+	if !ok || addr.Hatype != unix.ARPHRD_ETHER || addr.Halen != 6 {
 		return errors.New("not an Ethernet interface")
 	}
-	filter, err := bpf.Assemble(append(ownFrames(), clientFrames()...))
-	if err != nil {
-		return fmt.Errorf("assembling filter: %w", err)
-	}
-	l.index, l.hw = attrs.Index, attrs.HardwareAddr
-	l.received = receivedFrames(device)
-	l.conn, err = packet.Listen(&net.Interface{Index: attrs.Index}, packet.Raw, unix.ETH_P_ALL, &packet.Config{Filter: filter})
-	return err
+	l.hw = bytes.Clone(addr.Addr[:6])
+	return nil
 }
 
 // occupy binds a socket, which nobody reads, to the client port of an address of the
@@ -126,29 +171,28 @@ func (l *Link) occupy(own netip.Addr) error {
 // Close closes the link. The kernel takes 4 to 20 ms for it, so it is best done
 // when nobody waits for the lease any more.
 func (l *Link) Close() error {
-	l.rtnl.Close()
 	if l.clientPort >= 0 {
 		_ = unix.Close(l.clientPort)
 	}
-	return l.conn.Close()
+	return l.socket.Close()
 }
 
 // send sends one Ethernet frame.
 func (l *Link) send(frame []byte) error {
-	_, err := l.conn.WriteTo(frame, &packet.Addr{HardwareAddr: frame[:6]})
+	_, err := l.socket.Write(frame)
 	return err
 }
 
 // receive returns the next frame that passes the filter. It is valid until the
 // next call.
 func (l *Link) receive(ctx context.Context) ([]byte, error) {
-	if err := l.conn.SetReadDeadline(time.Time{}); err != nil {
+	if err := l.socket.SetReadDeadline(time.Time{}); err != nil {
 		return nil, err
 	}
 	woken := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(woken)
-		_ = l.conn.SetReadDeadline(time.Unix(1, 0)) // fails when the link is closed, and so does the read then
+		_ = l.socket.SetReadDeadline(time.Unix(1, 0)) // fails when the link is closed, and so does the read then
 	})
 	defer func() {
 		if !stop() {
@@ -156,11 +200,14 @@ func (l *Link) receive(ctx context.Context) ([]byte, error) {
 		}
 	}()
 	for {
-		n, _, err := l.conn.ReadFrom(l.buf)
+		n, err := l.socket.Read(l.buf)
 		switch {
 		case err == nil:
 			return l.buf[:n], nil
 		case ctx.Err() != nil:
+			if !l.waited {
+				l.waited, l.received = true, l.frames()
+			}
 			return nil, ctx.Err()
 		case errors.Is(err, unix.ENETDOWN):
 			// Said once when the interface goes down; it may come up again.
@@ -174,15 +221,14 @@ func (l *Link) receive(ctx context.Context) ([]byte, error) {
 // first frame is not sent in vain. Nothing tells a packet socket of that, so it
 // looks again in short intervals.
 func (l *Link) awaitCarrier(ctx context.Context) error {
-	const wanted = unix.IFF_UP | unix.IFF_LOWER_UP
+	const wanted = unix.IFF_UP | unix.IFF_RUNNING // RFC 2863: up, and operational
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		device, err := l.rtnl.LinkByIndex(l.index)
+		flags, err := l.flags()
 		if err != nil {
 			return fmt.Errorf("looking for carrier: %w", err)
 		}
-		flags := device.Attrs().RawFlags
 		if flags&wanted == wanted {
 			return nil
 		}
@@ -197,21 +243,60 @@ func (l *Link) awaitCarrier(ctx context.Context) error {
 	}
 }
 
-// receivedSinceOpen is the number of frames of any kind that the interface has
-// received since OpenLink; 0 if it is gone.
-func (l *Link) receivedSinceOpen() uint64 {
-	device, err := l.rtnl.LinkByIndex(l.index)
+// flags returns the interface's flags. Asked in this way, and not by rtnetlink, the
+// kernel doesn't wait for whoever changes interfaces somewhere on the machine.
+func (l *Link) flags() (flags uint16, err error) {
+	request, err := unix.NewIfreq(l.name)
 	if err != nil {
-		return 0
+		return 0, err
 	}
-	return receivedFrames(device) - l.received
+	closed := l.raw.Control(func(fd uintptr) {
+		err = unix.IoctlIfreq(int(fd), unix.SIOCGIFFLAGS, request)
+	})
+	return request.Uint16(), errors.Join(closed, err)
 }
 
-func receivedFrames(device netlink.Link) uint64 {
-	if s := device.Attrs().Statistics; s != nil {
-		return s.RxPackets
+// receivedInVain is the number of frames of any kind that the interface has received
+// since the first wait for one of the client's was in vain; 0 if it is gone.
+func (l *Link) receivedInVain() uint64 {
+	if !l.waited {
+		return 0
 	}
-	return 0
+	return max(l.frames(), l.received) - l.received
+}
+
+// frames is how many frames the interface has received ever; 0 if it is gone.
+func (l *Link) frames() (n uint64) {
+	_ = l.raw.Control(func(fd uintptr) {
+		space, err := unix.IoctlRetInt(int(fd), unix.SIOCGSKNS)
+		if err != nil {
+			return
+		}
+		defer unix.Close(space)
+		rtnl, err := netlink.NewHandleAt(netns.NsHandle(space), unix.NETLINK_ROUTE)
+		if err != nil {
+			return
+		}
+		defer rtnl.Close()
+		device, err := rtnl.LinkByName(l.name)
+		if err == nil && device.Attrs().Statistics != nil {
+			n = device.Attrs().Statistics.RxPackets
+		}
+	})
+	return n
+}
+
+// attachFilter has a socket see only the frames that the client wants to see.
+func attachFilter(fd int) error {
+	program, err := bpf.Assemble(append(ownFrames(), clientFrames()...))
+	if err != nil {
+		return err
+	}
+	var filter []unix.SockFilter
+	for _, i := range program {
+		filter = append(filter, unix.SockFilter{Code: i.Op, Jt: i.Jt, Jf: i.Jf, K: i.K})
+	}
+	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
 }
 
 // ownFrames is the part of the filter that drops what is not addressed to this

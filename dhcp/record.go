@@ -96,6 +96,8 @@ type identity struct {
 	Options      map[uint8]hexBytes `json:"options,omitempty"`
 	Request      hexBytes           `json:"request"`
 	Probe        bool               `json:"probe,omitempty"`
+	// Data is the caller's.
+	Data json.RawMessage `json:"data,omitempty"`
 }
 
 func newIdentity(c Client, place string) identity {
@@ -103,7 +105,7 @@ func newIdentity(c Client, place string) identity {
 	id := identity{
 		Netns: c.Netns, Place: place, IfName: c.IfName,
 		HardwareAddr: hexBytes(cfg.HardwareAddr), ClientID: cfg.ClientID, HostName: cfg.HostName,
-		Request: cfg.Request, Probe: cfg.Probe,
+		Request: cfg.Request, Probe: cfg.Probe, Data: c.Data,
 	}
 	for code, value := range cfg.Options {
 		if id.Options == nil {

@@ -9,12 +9,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"sync"
 	"time"
 )
 
 const (
-	// A clock that was set is noticed within a lookAgain.
-	lookAgain = time.Minute
+	// A clock that was set is noticed within longestSleep.
+	longestSleep = time.Minute
 	// answerTime is how long the answer to a renewing client is waited for. A server
 	// has nothing to find out for it, and the interface is open all the time.
 	answerTime = 4 * time.Second
@@ -26,6 +27,8 @@ const (
 // Run keeps the leases until ctx ends, and returns ctx's error when all that was under
 // way has ended too. It is called once; the Keeper is of no use after it.
 func (k *Keeper) Run(ctx context.Context) error {
+	defer k.lock.Close()
+	defer k.syncRecords(ctx)()
 	defer k.end()
 	k.working.Go(func() { k.lookForGone(ctx) })
 	timer := time.NewTimer(0)
@@ -38,6 +41,20 @@ func (k *Keeper) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+	}
+}
+
+// syncRecords begins to have the records written to the disk, after ctx's end too. What it
+// returns ends that, when the last one is there.
+func (k *Keeper) syncRecords(ctx context.Context) (end func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var syncing sync.WaitGroup
+	syncing.Go(func() {
+		k.records.SyncLater(ctx, func(err error) { k.cfg.Log.Error("DHCP leases would not outlive a power failure", "err", err) })
+	})
+	return func() {
+		cancel()
+		syncing.Wait()
 	}
 }
 
@@ -54,12 +71,20 @@ func (k *Keeper) end() {
 	k.working.Wait()
 }
 
+// lookAgain has Run look at the queues.
+func (k *Keeper) lookAgain() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
 // dispatch begins what is due, as far as there is room for it, and returns when to look
 // again if nothing happens.
 func (k *Keeper) dispatch(ctx context.Context) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	now, sleep := time.Now(), lookAgain
+	now, sleep := time.Now(), longestSleep
 	for _, q := range k.queues {
 		for q.free > 0 && q.Len() > 0 {
 			e := q.entries[0]
@@ -71,10 +96,12 @@ func (k *Keeper) dispatch(ctx context.Context) time.Duration {
 			c := k.take(ctx, e, working)
 			k.working.Go(func() {
 				err := k.work(c)
+				c.giveUp()
+				c.closing.Wait() // there are not to be more sockets than exchanges
 				k.mu.Lock()
 				q.free++
 				k.mu.Unlock()
-				c.giveUp()
+				k.lookAgain()
 				if errors.Is(err, errGone) {
 					k.reportGone(ctx, c.key)
 				}
@@ -138,7 +165,9 @@ func (k *Keeper) speak(c *claim, r record, own netip.Addr, exchange func(port) (
 		return Lease{}, err
 	}
 	// Closing takes the kernel longer than an exchange of messages.
+	c.closing.Add(1)
 	defer k.working.Go(func() {
+		defer c.closing.Done()
 		if err := p.Close(); err != nil {
 			k.cfg.Log.Warn("close a DHCP client's socket", "key", c.key, "err", err)
 		}
@@ -267,11 +296,12 @@ func (k *Keeper) giveBack(c *claim, r record) error {
 	return k.records.Delete(c.key)
 }
 
-// heldByOther reports whether another key has taken the lease over.
+// heldByOther reports whether another key has taken the lease over: for a server it is the
+// client id's, whatever the hardware address (RFC 2131, 2 and 4.2).
 func (k *Keeper) heldByOther(key string, lease Lease) bool {
 	for other, r := range k.records.All() {
 		if other != key && r.State != releasing && r.Lease != nil && r.Lease.Addr.Addr() == lease.Addr.Addr() && r.Lease.Server == lease.Server &&
-			string(r.Lease.ClientID) == string(lease.ClientID) && r.Lease.HardwareAddr.String() == lease.HardwareAddr.String() {
+			string(r.Lease.ClientID) == string(lease.ClientID) {
 			return true
 		}
 	}

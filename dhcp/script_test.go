@@ -114,7 +114,7 @@ func (w *wire) send(frame []byte) error {
 }
 
 func (w *wire) awaitCarrier(context.Context) error { return nil }
-func (w *wire) receivedSinceOpen() uint64          { return 0 }
+func (w *wire) receivedInVain() uint64             { return 0 }
 func (w *wire) Close() error                       { return nil }
 
 func (w *wire) receive(ctx context.Context) ([]byte, error) {

@@ -20,7 +20,7 @@ type SilenceError struct {
 	// Discovers and Requests count the messages sent.
 	Discovers, Requests int
 	// Received is the number of frames, of any kind, that the interface has
-	// received since the link was opened.
+	// received since the first wait for an answer was in vain.
 	Received uint64
 	// Discarded counts, by reason, the DHCP messages that came but were no
 	// answer.

@@ -113,6 +113,7 @@ func (c call) client() (dhcp.Config, error) {
 	cfg := dhcp.Config{
 		ClientID: append([]byte{0}, c.id[:min(len(c.id), maxClientID)]...), // type 0: not a hardware address
 		Options:  map[uint8][]byte{},
+		Unicast:  true,
 	}
 	args := parseArgs(c.args)
 	for i, p := range c.conf.IPAM.Provide {

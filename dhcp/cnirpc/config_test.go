@@ -27,21 +27,21 @@ func TestClient(t *testing.T) {
 		name, ipam string
 		want       dhcp.Config
 	}{
-		{"plain", `{"type":"dhcp","daemonSocketPath":"/x"}`, dhcp.Config{ClientID: id, Request: standard}},
+		{"plain", `{"type":"dhcp","daemonSocketPath":"/x"}`, dhcp.Config{Unicast: true, ClientID: id, Request: standard}},
 		{"options by name", `{"provide":[{"option":"dhcp-client-identifier","value":"me"},{"option":"host-name","value":"web"},
 			{"option":"user-class","value":"a"},{"option":"vendor-class-identifier","value":"b"}]}`,
-			dhcp.Config{ClientID: []byte("me"), HostName: "web", Request: standard, Options: map[uint8][]byte{77: []byte("a"), 60: []byte("b")}}},
+			dhcp.Config{Unicast: true, ClientID: []byte("me"), HostName: "web", Request: standard, Options: map[uint8][]byte{77: []byte("a"), 60: []byte("b")}}},
 		{"option by number", `{"provide":[{"option":"12","value":"web"},{"option":"125","value":"x"}]}`,
-			dhcp.Config{ClientID: id, HostName: "web", Request: standard, Options: map[uint8][]byte{125: []byte("x")}}},
+			dhcp.Config{Unicast: true, ClientID: id, HostName: "web", Request: standard, Options: map[uint8][]byte{125: []byte("x")}}},
 		{"argument before value", `{"provide":[{"option":"host-name","value":"other","fromArg":"K8S_POD_NAME"}]}`,
-			dhcp.Config{ClientID: id, HostName: "web-0", Request: standard}},
+			dhcp.Config{Unicast: true, ClientID: id, HostName: "web-0", Request: standard}},
 		{"value without argument", `{"provide":[{"option":"host-name","value":"other","fromArg":"NONE"}]}`,
-			dhcp.Config{ClientID: id, HostName: "other", Request: standard}},
+			dhcp.Config{Unicast: true, ClientID: id, HostName: "other", Request: standard}},
 		{"nothing to send", `{"provide":[{"option":"host-name","fromArg":"EMPTY"},{"option":"60","fromArg":"NONE"}]}`,
-			dhcp.Config{ClientID: id, Request: standard}},
-		{"more to ask for", `{"request":[{"option":"42"},{"option":"routers"}]}`, dhcp.Config{ClientID: id, Request: append(dhcp.DefaultRequest(), 42)}},
+			dhcp.Config{Unicast: true, ClientID: id, Request: standard}},
+		{"more to ask for", `{"request":[{"option":"42"},{"option":"routers"}]}`, dhcp.Config{Unicast: true, ClientID: id, Request: append(dhcp.DefaultRequest(), 42)}},
 		{"only what is asked for", `{"request":[{"skipDefault":true},{"option":"subnet-mask"},{"option":"routers"}]}`,
-			dhcp.Config{ClientID: id, Request: []uint8{1, 3}}},
+			dhcp.Config{Unicast: true, ClientID: id, Request: []uint8{1, 3}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, err := parseCall(cmdArgs(test.ipam))

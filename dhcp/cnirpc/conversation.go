@@ -104,6 +104,7 @@ func (c *conversation) Release(args *skel.CmdArgs, _ *struct{}) error {
 func (s *Server) log(method string, args *skel.CmdArgs, call func() error) error {
 	began := time.Now()
 	err := call()
+	s.noteCall()
 	s.cfg.Log.Info("call of the CNI plugin dhcp", "method", method, "container", args.ContainerID, "ifname", args.IfName,
 		"took", time.Since(began).Round(time.Millisecond), "err", err)
 	return err

@@ -68,7 +68,12 @@ func (d *device) setUp() error {
 // the port's.
 func (d *device) wayOut() string {
 	attrs := d.link.Attrs()
-	below, err := netlink.LinkByIndex(attrs.ParentIndex)
+	host, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return ""
+	}
+	defer host.Close()
+	below, err := host.LinkByIndex(attrs.ParentIndex)
 	if err != nil || attrs.ParentIndex == 0 {
 		return ""
 	}
@@ -79,7 +84,7 @@ func (d *device) wayOut() string {
 		if below.Type() != "veth" || below.Attrs().ParentIndex != attrs.Index {
 			return "" // the other end is in another network namespace
 		}
-		master, err := netlink.LinkByIndex(below.Attrs().MasterIndex)
+		master, err := host.LinkByIndex(below.Attrs().MasterIndex)
 		if bridge, ok := master.(*netlink.Bridge); err == nil && ok && (bridge.VlanFiltering == nil || !*bridge.VlanFiltering) {
 			return bridge.Name
 		}

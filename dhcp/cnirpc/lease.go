@@ -5,10 +5,10 @@ package cnirpc
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -55,11 +55,15 @@ func (s *Server) allocate(ctx context.Context, args *skel.CmdArgs, result *types
 	}
 	if !has {
 		at.Via = device.wayOut()
-		if err := errors.Join(device.setUp(), s.places.put(a.key, at)); err != nil {
+		if err := device.setUp(); err != nil {
 			return err
 		}
 	}
-	lease, err := s.keeper.Acquire(ctx, a.key, dhcp.Client{Netns: at.Netns, IfName: a.ifname, Config: cfg})
+	data, err := json.Marshal(at)
+	if err != nil {
+		return err
+	}
+	lease, err := s.keeper.Acquire(ctx, a.key, dhcp.Client{Netns: at.Netns, IfName: a.ifname, Config: cfg, Data: data})
 	if err != nil {
 		if cause := context.Cause(ctx); cause == errDeleted {
 			err = fmt.Errorf("%w: %w", cause, err)
@@ -82,7 +86,7 @@ func (s *Server) hasLease(key string, hw net.HardwareAddr) (bool, error) {
 	if ok && lease.HardwareAddr.String() != hw.String() {
 		return false, fmt.Errorf("the interface had hardware address %s when it got its lease, and has %s now", lease.HardwareAddr, hw)
 	}
-	if kept, _ := s.keeper.Keys(); !ok && slices.Contains(kept, key) {
+	if !ok && s.keeper.Holds(key) {
 		return false, errors.New("the interface has no lease at present: it was lost, or its ADD was cut off")
 	}
 	return ok, nil
@@ -113,10 +117,7 @@ func (s *Server) giveBack(ctx context.Context, key string) error {
 		s.cfg.Log.Warn("DHCP lease will be given back later", "key", key, "err", err)
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	return s.places.remove(key)
+	return err
 }
 
 // follow puts a lease that has changed on the interface. It is the Keeper's OnChange.
@@ -132,7 +133,7 @@ func (s *Server) withdraw(_ context.Context, key string, lease dhcp.Lease) error
 // configure works on an attachment's interface. There is nothing to do for one that is
 // gone; the Keeper finds that out, too.
 func (s *Server) configure(key string, work func(*device, place) error) error {
-	at, err := s.places.get(key)
+	at, err := s.place(key)
 	if err != nil {
 		return err
 	}
@@ -150,7 +151,7 @@ func (s *Server) configure(key string, work func(*device, place) error) error {
 // releaseElsewhere gives back the lease of an interface that is gone: the plugin bridge
 // removes it before it calls for the RELEASE. It is the Keeper's SendRelease.
 func (s *Server) releaseElsewhere(ctx context.Context, key string, lease dhcp.Lease) error {
-	at, err := s.places.get(key)
+	at, err := s.place(key)
 	if err != nil {
 		return err
 	}

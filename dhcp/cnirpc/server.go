@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -46,68 +45,32 @@ type Config struct {
 // Server answers the plugin's calls.
 type Server struct {
 	cfg    Config
-	lock   *os.File
 	keeper *dhcp.Keeper
-	places places
 	turns  turns
+	called chan struct{} // has room for one sign of a call
 }
 
-// New reads the records. It locks StateDir until Run ends.
+// New reads the records. It locks them until Run ends.
 func New(cfg Config) (*Server, error) {
 	if cfg.StateDir == "" || cfg.Log == nil || cfg.Timeout <= 0 {
 		return nil, errors.New("server of the CNI plugin dhcp: StateDir, Log and a positive Timeout are required")
 	}
-	lock, err := lockDir(cfg.StateDir)
-	if err != nil {
-		return nil, err
-	}
-	s := &Server{cfg: cfg, lock: lock, turns: turns{taken: map[string]*turn{}}}
-	if err := s.open(); err != nil {
-		return nil, errors.Join(err, lock.Close())
-	}
-	return s, nil
-}
-
-func (s *Server) open() error {
+	s := &Server{cfg: cfg, turns: turns{taken: map[string]*turn{}}, called: make(chan struct{}, 1)}
 	var err error
-	if s.places, err = openPlaces(filepath.Join(s.cfg.StateDir, "attachments")); err != nil {
-		return err
-	}
 	s.keeper, err = dhcp.NewKeeper(dhcp.KeeperConfig{
-		Dir:         filepath.Join(s.cfg.StateDir, "leases"),
+		Dir:         filepath.Join(cfg.StateDir, "leases"),
 		OnChange:    s.follow,
 		OnLost:      s.withdraw,
 		SendRelease: s.releaseElsewhere,
-		Log:         s.cfg.Log,
+		Log:         cfg.Log,
 	})
-	if err != nil {
-		return err
-	}
-	kept, pending := s.keeper.Keys()
-	return s.places.retain(append(kept, pending...))
-}
-
-// lockDir makes this process the only one that uses a directory, until the file is
-// closed.
-func lockDir(dir string) (*os.File, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("state directory: %w", err)
-	}
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil, fmt.Errorf("state directory: %w", err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("state directory %s: another daemon uses it: %w", dir, err), f.Close())
-	}
-	return f, nil
+	return s, err
 }
 
 // Run keeps the leases and answers calls until ctx ends. Then it closes the listener,
 // ends the calls that are under way, and returns ctx's error when everything that it
 // started has ended. It is called once.
 func (s *Server) Run(ctx context.Context, listener *net.UnixListener) error {
-	defer s.lock.Close()
 	// A call that is ended gives back what it got: the Keeper outlives the calls.
 	keeping, endKeeping := context.WithCancel(context.WithoutCancel(ctx))
 	defer endKeeping()
@@ -116,6 +79,10 @@ func (s *Server) Run(ctx context.Context, listener *net.UnixListener) error {
 		if err := s.keeper.Run(keeping); keeping.Err() == nil {
 			return err
 		}
+		return nil
+	})
+	g.Go(func() error {
+		s.thrift(ctx)
 		return nil
 	})
 	g.Go(func() error {

@@ -4,11 +4,17 @@
 package store
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -82,4 +88,167 @@ func TestKeysThatCantBeFileNames(t *testing.T) {
 	if len(s.All()) != 0 {
 		t.Errorf("records were kept: %v", s.All())
 	}
+}
+
+// TestVersions puts one record again and again: its file stays small, and a process that
+// is ended at any byte of the last write leaves the version before it, or the last one.
+func TestVersions(t *testing.T) {
+	dir := t.TempDir()
+	s, file := open(t, dir), filepath.Join(dir, "key.json")
+	want := record{}
+	for i := range 2000 {
+		want = record{fmt.Sprintf("version %d", i)}
+		if err := s.Put("key", want); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(file); err != nil || info.Size() > maxFile {
+			t.Fatalf("after %d versions: %v, error %v", i+1, info.Size(), err)
+		}
+	}
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, err := json.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cut := range len(last) + 2 {
+		if err := os.WriteFile(file, content[:len(content)-cut], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		want := "version 1999"
+		if cut > 1 { // more than the line's end
+			want = "version 1998"
+		}
+		s := open(t, dir)
+		if got, ok := s.Get("key"); !ok || got.Name != want {
+			t.Fatalf("%d bytes cut off: got %v, want %s", cut, got, want)
+		}
+		if err := s.Put("key", record{"next"}); err != nil {
+			t.Fatal(err)
+		}
+		if got, ok := open(t, dir).Get("key"); !ok || got.Name != "next" {
+			t.Fatalf("%d bytes cut off, and then another version: got %v", cut, got)
+		}
+	}
+}
+
+// TestFailedWrite: what a write has left behind when it failed is no part of the next
+// version.
+func TestFailedWrite(t *testing.T) {
+	dir := t.TempDir()
+	s, file := open(t, dir), filepath.Join(dir, "key.json")
+	if err := s.Put("key", record{"old"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Put("key", record{"failed"}); err == nil {
+		t.Error("a version was appended to nothing")
+	}
+	if got, _ := s.Get("key"); got.Name != "old" {
+		t.Errorf("in memory: %v", got)
+	}
+	if err := s.Put("key", record{"new"}); err != nil {
+		t.Fatal(err)
+	}
+	if got, ok := open(t, dir).Get("key"); !ok || got.Name != "new" {
+		t.Errorf("on disk: %v", got)
+	}
+}
+
+// TestWritersTogether has many write the same records: what is in memory at last is what is
+// on disk.
+func TestWritersTogether(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	var writers sync.WaitGroup
+	for w := range 8 {
+		writers.Go(func() {
+			for i := range 50 {
+				key := fmt.Sprint("key", i%5)
+				if err := s.Put(key, record{fmt.Sprintf("%d by %d", i, w)}); err != nil {
+					t.Error(err)
+				}
+				if i%10 == w {
+					if err := s.Delete(key); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	writers.Wait()
+	if diff := cmp.Diff(s.All(), open(t, dir).All()); diff != "" {
+		t.Errorf("records (-memory +disk):\n%s", diff)
+	}
+}
+
+// TestDeferred has a record survive the process before it is synced, and sees to it that
+// all is synced in time.
+func TestDeferred(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		s, err := OpenDeferred[record](dir, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		put := func(key string) {
+			t.Helper()
+			if err := s.Put(key, record{key}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		unsynced := func() int {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return len(s.unsynced)
+		}
+		put("before")
+		if diff := cmp.Diff(s.All(), open(t, dir).All()); diff != "" {
+			t.Errorf("records (-memory +disk):\n%s", diff)
+		}
+		ctx, end := context.WithCancel(t.Context())
+		var syncing sync.WaitGroup
+		syncing.Go(func() { s.SyncLater(ctx, func(err error) { t.Error(err) }) })
+		time.Sleep(syncDelay)
+		synctest.Wait()
+		if n := unsynced(); n != 0 {
+			t.Errorf("%d records are not synced", n)
+		}
+		put("gone")
+		if err := s.Delete("gone"); err != nil {
+			t.Fatal(err)
+		}
+		put("last")
+		if n := unsynced(); n != 2 {
+			t.Errorf("%d records are to be synced, want 2", n)
+		}
+		end()
+		syncing.Wait()
+		if n := unsynced(); n != 0 {
+			t.Errorf("%d records are not synced at the end", n)
+		}
+	})
+}
+
+func TestLock(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	lock, err := Lock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Lock(dir); err == nil || !strings.Contains(err.Error(), "another daemon") {
+		t.Errorf("locked twice: %v", err)
+	}
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	lock, err = Lock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock.Close()
 }
