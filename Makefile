@@ -28,9 +28,9 @@ demo-down: ## end what "make demo" started
 	@test ! -x $(BIN)/demo || $(BIN)/demo down "$(CURDIR)/$(LAB)" "$(CURDIR)/$(BIN)"
 
 .PHONY: test
-test: root packages ovn25 tools lint ## run all tests; needs root
+test: root packages ovn25 qemu tools lint ## run all tests; needs root
 	@echo "running all tests, those with real OVN and DHCP included ..."
-	go test -race -tags lab -timeout 20m ./...
+	go test -race -tags lab -timeout 30m ./...
 	@$(MAKE) --no-print-directory size
 
 .PHONY: test-unit
@@ -41,8 +41,8 @@ test-unit: ## run the tests that need no root and no OVN
 lint: ## check the format, go vet, staticcheck, generated code
 	@echo "checking the code ..."
 	@unformatted="$$(gofmt -l $$(git ls-files '*.go'))"; test -z "$$unformatted" || { echo "not formatted: $$unformatted"; exit 1; }
-	go vet ./... && go vet -tags lab ./...
-	go run $(STATICCHECK) -tags lab ./...
+	go vet ./... && go vet -tags lab,guest ./...
+	go run $(STATICCHECK) -tags lab,guest ./...
 	@echo "checking that models/ is what the schemas give ..."
 	@go generate ./models && git diff --exit-code --stat models
 
@@ -52,13 +52,17 @@ size: build
 	@size=$$(stat -c %s $(BIN)/ovn-k8s-cni-overlay); echo "the shim has $$size bytes"; test $$size -lt 12000000
 
 .PHONY: bench bench-leases
-bench: root packages tools build bench-leases ## measure, each figure beside a yardstick of the same run (PARTS=shim add controller)
+bench: root packages tools build bench-leases ## measure, each figure beside a yardstick of the same run (PARTS=shim add controller latency ...)
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/bench/ ./test/bench ./test/bench/hello
 	@$(BIN)/bench/bench $(BIN) $(BIN)/bench/hello $(PARTS)
 
 bench-leases: root packages tools build ## measure the DHCP engine beside the CNI dhcp plugin's daemon
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/bench/ ./test/bench/leases
 	@$(BIN)/bench/leases $(BIN)
+
+.PHONY: vfio
+vfio: root packages qemu ## hand a virtual function of an emulated machine over, and print how long it takes
+	go test -tags lab -count 1 -v ./test/vfio
 
 .PHONY: soak
 soak: root packages tools ## end the node daemon by kill -9 a hundred times and more (KILLS)
@@ -78,10 +82,13 @@ root:
 	@test "$$(id -u)" = 0 || { echo "this needs root: network namespaces are made"; exit 1; }
 
 # What the tests run beside the distribution's packages is kept outside of the
-# checkout: a newer OVN, and programs of Kubernetes that are built once.
-.PHONY: ovn25 tools
+# checkout: a newer OVN, an emulator and a kernel, and programs of Kubernetes that are
+# built once.
+.PHONY: ovn25 qemu tools
 ovn25:
 	@test/ovn25.sh >/dev/null
+qemu:
+	@test/qemu.sh >/dev/null
 tools:
 	@test/tools/build.sh >/dev/null
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -31,6 +32,8 @@ type adding struct {
 	limits  podnet.Bandwidth
 	// hostName is what the DHCP server is told.
 	hostName string
+	course   course
+	guest    guest
 	netns    *podNetns
 	// lease, and the routes that it has put into the pod.
 	lease  dhcp.Lease
@@ -78,6 +81,9 @@ func (s *Server) answerAgain(a attachment, version string) (json.RawMessage, err
 	if !ok {
 		return nil, fail(types.ErrTryAgainLater, fmt.Errorf("pod %s/%s has no lease on network %s at this moment", a.Namespace, a.Pod, a.Network))
 	}
+	if a.VM != "" {
+		return versioned(result(a, lease, nil), version)
+	}
 	netns, err := openNetns(a.Netns)
 	if err != nil {
 		return nil, err
@@ -90,13 +96,21 @@ func (s *Server) answerAgain(a attachment, version string) (json.RawMessage, err
 	return versioned(result(a, lease, routes), version)
 }
 
-// inPlace reports whether the interface of an attachment is where it was made.
+// inPlace reports whether what an attachment was made of is where it was. What
+// becomes of the interface in a virtual machine's pod is up to its runtime.
 func inPlace(a attachment) bool {
 	netns, err := openNetns(a.Netns)
 	if err != nil {
 		return false
 	}
 	defer netns.Close()
+	switch {
+	case a.VM != "" && a.Device == nil:
+		exists, err := hostVethExists(a)
+		return exists && err == nil
+	case a.VM != "":
+		return true
+	}
 	link, err := netns.LinkByName(a.IfName)
 	return err == nil && link.Attrs().HardwareAddr.String() == a.MAC
 }
@@ -120,10 +134,19 @@ func (s *Server) prepare(ctx context.Context, c call, conf *podnet.NetConf) (*ad
 	if err != nil {
 		return nil, fail(types.ErrInvalidNetworkConfig, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err))
 	}
-	mac := request.MAC
-	if mac == nil {
-		mac = podnet.DeriveMAC(s.cfg.ClusterID, pod.Namespace, pod.Name, request.NADKey)
+	g, err := s.guestOf(ctx, pod, request.NADKey)
+	if err != nil {
+		return nil, err
 	}
+	vf, err := s.findDevice(conf.DeviceID, c.device)
+	if err != nil {
+		return nil, err
+	}
+	course, err := plan(s.missing, g.workload, vf)
+	if err != nil {
+		return nil, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	mac := s.macOf(pod, request, g)
 	a := &adding{
 		attachment: attachment{
 			State:       stateAdding,
@@ -136,13 +159,21 @@ func (s *Server) prepare(ctx context.Context, c call, conf *podnet.NetConf) (*ad
 			Network:     conf.Name,
 			NADKey:      request.NADKey,
 			MAC:         mac.String(),
+			VM:          g.vm,
 
 			PhysicalNetwork: conf.PhysicalNetworkName,
 			VLAN:            conf.VLANID,
 			MTU:             conf.MTU,
 			DefaultRoute:    request.DefaultRoute,
 		},
-		conf: conf, config: c.config, args: c.args, cniArgs: c.cniArgs, mac: mac, limits: limits, hostName: hostName(pod),
+		conf: conf, config: c.config, args: c.args, cniArgs: c.cniArgs, mac: mac, limits: limits, hostName: hostName(pod, g.vm),
+		course: course, guest: g,
+	}
+	if vf != nil {
+		a.Device = newDevice(vf)
+		if a.HostIfName, err = s.representor(a.Device.PCI, c.device); err != nil {
+			return nil, err
+		}
 	}
 	if _, err := clientConfig(a); err != nil {
 		return nil, fail(types.ErrInvalidNetworkConfig, err)
@@ -171,8 +202,6 @@ func (s *Server) findPod(ctx context.Context, c call) (*corev1.Pod, error) {
 		return nil, fail(types.ErrUnknownContainer, fmt.Errorf("CNI_ARGS: K8S_POD_UID %q is not that of pod %s, which is %q: it is another pod of the same name", uid, name, pod.UID))
 	case pod.Spec.NodeName != s.cfg.NodeName:
 		return nil, fail(types.ErrInvalidEnvironmentVariables, fmt.Errorf("pod %s: spec.nodeName is %q, but this is node %q", name, pod.Spec.NodeName, s.cfg.NodeName))
-	case podnet.IsVM(pod):
-		return nil, fail(types.ErrUnsupportedField, fmt.Errorf("pod %s: pods of virtual machines are not served yet", name))
 	}
 	return pod, nil
 }
@@ -207,8 +236,11 @@ func (s *Server) announce(ctx context.Context, a *adding) error {
 var errSuperseded = errors.New("a newer sandbox of the pod has taken its place")
 
 // publish writes the lease's address into the pod's annotation, from which the
-// controller pins the logical port to it.
+// controller pins the logical port to it, unless it is a guest's.
 func (s *Server) publish(ctx context.Context, a *adding) error {
+	if a.VM != "" {
+		return s.annotate(ctx, a.attachment, guestEntry(a.mac, a.lease))
+	}
 	return s.annotate(ctx, a.attachment, leaseEntry(a.mac, a.lease, a.routes))
 }
 
@@ -252,7 +284,13 @@ func (s *Server) withdraw(ctx context.Context, a attachment) error {
 }
 
 func (s *Server) plug(ctx context.Context, a *adding) error {
+	if a.Device != nil {
+		return s.plugDevice(ctx, a)
+	}
 	if err := addVeth(a.netns, a.HostIfName, hostMAC(a.ContainerID, a.IfName), a.IfName, a.mac, a.conf.MTU); err != nil {
+		return err
+	}
+	if err := errors.Join(a.setUpInPod(), setUp(&netlink.Handle{}, a.HostIfName)); err != nil {
 		return err
 	}
 	userspace, err := s.vswitch.userspace(ctx)
@@ -263,11 +301,14 @@ func (s *Server) plug(ctx context.Context, a *adding) error {
 }
 
 func (s *Server) unplug(_ context.Context, a attachment) error {
+	if a.Device != nil {
+		return s.unplugDevice(a)
+	}
 	return deleteVeth(a.HostIfName, hostMAC(a.ContainerID, a.IfName))
 }
 
 func (s *Server) join(ctx context.Context, a *adding) error {
-	return s.vswitch.addPort(ctx, a.HostIfName, map[string]string{
+	ids := map[string]string{
 		"attached_mac":        a.MAC,
 		idIface:               podnet.PortName(a.NADKey, a.Namespace, a.Pod),
 		"iface-id-ver":        string(a.UID),
@@ -275,7 +316,14 @@ func (s *Server) join(ctx context.Context, a *adding) error {
 		idIfName:              a.IfName,
 		"k8s.ovn.org/network": a.Network,
 		idNAD:                 a.NADKey,
-	}, a.limits)
+	}
+	if a.Device != nil {
+		ids["vf-netdev-name"] = a.Device.Netdev
+		if a.Device.Passed {
+			ids["vf-netdev-name"], ids["vf-is-vfio"] = a.Device.PCI, "true"
+		}
+	}
+	return s.vswitch.addPort(ctx, a.HostIfName, ids, a.limits)
 }
 
 func (s *Server) part(ctx context.Context, a attachment) error {

@@ -24,6 +24,7 @@ type call struct {
 	cniArgs     string
 	args        map[string]string
 	config      []byte
+	device      wire.DeviceInfo
 }
 
 // parseCall checks what every command needs: that names can be names. What only
@@ -36,6 +37,7 @@ func parseCall(r wire.Request) (call, error) {
 		ifname:      r.Env["CNI_IFNAME"],
 		cniArgs:     r.Env["CNI_ARGS"],
 		config:      r.Config,
+		device:      r.DeviceInfo,
 	}
 	if c.command == "STATUS" || c.command == "GC" {
 		return c, nil

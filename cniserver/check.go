@@ -16,7 +16,7 @@ import (
 )
 
 // check says whether an attachment is as its ADD left it: the record, the pod's
-// interface with its address, and the OVS port.
+// interface with its address, which a guest's hasn't, and the OVS port.
 func (s *Server) check(ctx context.Context, c call) error {
 	a, ok := s.records.Get(attachmentKey(c.containerID, c.ifname))
 	if !ok || a.State != stateLive {
@@ -29,8 +29,10 @@ func (s *Server) check(ctx context.Context, c call) error {
 	if !ok {
 		return fmt.Errorf("interface %s has no lease at this moment", a.IfName)
 	}
-	if err := hasAddress(a, lease.Addr); err != nil {
-		return err
+	if a.VM == "" {
+		if err := hasAddress(a, lease.Addr); err != nil {
+			return err
+		}
 	}
 	installed, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()

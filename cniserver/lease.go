@@ -24,7 +24,8 @@ const (
 )
 
 // clientConfig is the DHCP client of an attachment: by default the client id is
-// 0x01 and the MAC address, and the host name that of the pod. The network's
+// 0x01 and the MAC address, and the host name that of the pod, or of the virtual
+// machine in it, whose own client is likely to be the same. The network's
 // ipam.provide changes both and adds options; its ipam.request adds to, or
 // replaces, what is asked for.
 func clientConfig(a *adding) (dhcp.Config, error) {
@@ -60,9 +61,10 @@ func clientConfig(a *adding) (dhcp.Config, error) {
 	return cfg, nil
 }
 
-// hostName is a pod's host name as kubelet makes it.
-func hostName(pod *corev1.Pod) string {
-	name := cmp.Or(pod.Spec.Hostname, pod.Name)
+// hostName is a pod's host name as kubelet makes it, or the name of the virtual
+// machine in it.
+func hostName(pod *corev1.Pod, vm string) string {
+	name := cmp.Or(vm, pod.Spec.Hostname, pod.Name)
 	return strings.TrimRight(name[:min(len(name), maxHostName)], "-.")
 }
 
@@ -94,9 +96,15 @@ func requestList(request []podnet.RequestOption) ([]uint8, error) {
 	return append(dhcp.DefaultRequest(), codes...), nil
 }
 
-// acquire gets a lease for the pod's interface, which the keeper then keeps.
+// acquire gets a lease for the pod's interface, which the keeper then keeps, or
+// finds out what is a guest's.
 func (s *Server) acquire(ctx context.Context, a *adding) error {
-	if s.cfg.ExternalDHCP != "" {
+	switch {
+	case a.course.tenure == discovered:
+		return s.discover(ctx, a)
+	case a.course.tenure == inherited:
+		return inherit(a)
+	case s.cfg.ExternalDHCP != "":
 		return s.acquireExternal(ctx, a)
 	}
 	cfg, err := clientConfig(a)
@@ -111,15 +119,15 @@ func (s *Server) acquire(ctx context.Context, a *adding) error {
 	return nil
 }
 
-// release gives the lease back. One that a newer attachment has taken over is
-// forgotten. The error is dhcp.ErrPending when it can't be given back now: the
-// keeper goes on trying.
+// release gives the lease back. One that a newer attachment has taken over, or a
+// guest has been left, is forgotten. The error is dhcp.ErrPending when it can't be
+// given back now: the keeper goes on trying.
 func (s *Server) release(ctx context.Context, a attachment) error {
 	if a.External != nil {
 		s.releaseExternal(ctx, a)
 		return nil
 	}
-	if s.superseded(a) {
+	if s.superseded(a) || a.VM != "" && a.Reported {
 		return s.keeper.Forget(ctx, a.key())
 	}
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
@@ -140,11 +148,17 @@ func (s *Server) lease(a attachment) (dhcp.Lease, bool) {
 	if a.External != nil {
 		return a.External.Lease, a.External.Lease.Addr.IsValid()
 	}
+	if a.Discovered != nil {
+		return *a.Discovered, true
+	}
 	return s.keeper.Lease(a.key())
 }
 
-// configure puts the lease to use on the pod's interface.
+// configure puts the lease to use on the pod's interface, if it is the pod's.
 func (s *Server) configure(ctx context.Context, a *adding) (err error) {
+	if a.VM != "" {
+		return s.vswitch.setExternalID(ctx, a.HostIfName, idAddresses, a.lease.Addr.String())
+	}
 	if a.routes, err = a.netns.routesFor(a.attachment, a.lease); err != nil {
 		return err
 	}

@@ -68,8 +68,8 @@ func hostMAC(containerID, ifname string) net.HardwareAddr {
 	return podnet.DeriveMAC("host", containerID, ifname, "")
 }
 
-// addVeth makes a veth pair between the node and a pod and sets both ends up.
-// Both ends have their names and addresses from the first moment.
+// addVeth makes a veth pair between the node and a pod. Both ends have their names
+// and addresses from the first moment.
 func addVeth(pod *podNetns, host string, hostMAC net.HardwareAddr, peer string, mac net.HardwareAddr, mtu int) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU, attrs.HardwareAddr = host, mtu, hostMAC
@@ -79,20 +79,38 @@ func addVeth(pod *podNetns, host string, hostMAC net.HardwareAddr, peer string, 
 	if err := netlink.LinkAdd(veth); err != nil {
 		return fmt.Errorf("make veth pair %s and %s in %s: %w", host, peer, pod.Path(), err)
 	}
-	link, err := pod.LinkByName(peer)
+	return nil
+}
+
+// setUp sets an interface up.
+func setUp(h *netlink.Handle, name string) error {
+	link, err := h.LinkByName(name)
 	if err == nil {
-		err = pod.LinkSetUp(link)
+		err = h.LinkSetUp(link)
 	}
 	if err != nil {
-		return fmt.Errorf("set up interface %s in %s: %w", peer, pod.Path(), err)
-	}
-	if link, err = netlink.LinkByName(host); err == nil {
-		err = netlink.LinkSetUp(link)
-	}
-	if err != nil {
-		return fmt.Errorf("set up interface %s: %w", host, err)
+		return fmt.Errorf("set up interface %s: %w", name, err)
 	}
 	return nil
+}
+
+// addrGenNone keeps the kernel from giving an interface an IPv6 address of its own
+// (linux/if_link.h, IN6_ADDR_GEN_MODE_NONE).
+const addrGenNone = 1
+
+// setUpInPod sets up the pod's interface. In the way to a guest it gets no address
+// at all: by its MAC address it would get the guest's.
+func (a *adding) setUpInPod() error {
+	if a.course.tenure != kept {
+		link, err := a.netns.LinkByName(a.IfName)
+		if err == nil {
+			err = a.netns.LinkSetIP6AddrGenMode(link, addrGenNone)
+		}
+		if err != nil && !errors.Is(err, unix.EAFNOSUPPORT) { // without IPv6 there is nothing to turn off
+			return fmt.Errorf("turn off IPv6 on interface %s: %w", a.IfName, err)
+		}
+	}
+	return setUp(a.netns.Handle, a.IfName)
 }
 
 // hostVethExists reports whether the node's end of an attachment's veth pair is

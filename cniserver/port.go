@@ -49,7 +49,8 @@ func (v *vswitch) addPort(ctx context.Context, name string, externalIDs map[stri
 		if same && i.ExternalIDs[idNAD] != externalIDs[idNAD] {
 			rival = fmt.Sprintf("interface %s of attachment %q", i.Name, i.ExternalIDs[idNAD])
 		}
-		// A port of this name has no device: the name was free when it was picked.
+		// A port of this name has no device, since the name was free when it was
+		// picked, or is an earlier sandbox's, which had the same device.
 		return same || i.Name == name
 	})
 	if err != nil {

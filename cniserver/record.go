@@ -10,6 +10,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	ktypes "k8s.io/apimachinery/pkg/types"
 
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/dhcp"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/podnet"
 )
 
@@ -41,6 +42,15 @@ type attachment struct {
 	PhysicalNetwork string `json:"physical_network"`
 	VLAN            int    `json:"vlan,omitempty"`
 	MTU             int    `json:"mtu"`
+	// VM is the name of the virtual machine whose guest has the address; empty for a
+	// pod that has it itself. Discovered is what the ADD has found out of it.
+	VM         string      `json:"vm,omitempty"`
+	Discovered *dhcp.Lease `json:"discovered,omitempty"`
+	// Device is the virtual function that it is made of; nil for a veth pair.
+	// HostIfName is its representor then.
+	Device *device `json:"device,omitempty"`
+	// Reported says that the ADD succeeded: what it discovered is the guest's by now.
+	Reported bool `json:"reported,omitempty"`
 	// DefaultRoute says that the pod's default route is the lease's.
 	DefaultRoute bool `json:"default_route,omitempty"`
 	// Owing says that all is undone but that the lease is still to be given back.
@@ -72,8 +82,9 @@ func (s *Server) superseded(a attachment) bool {
 	return false
 }
 
-// open makes the record of an ADD and picks the name of its host interface:
-// as much of the container's id as fits before an index that makes it unique.
+// open makes the record of an ADD and picks the name of its host interface, unless
+// that is a representor: as much of the container's id as fits before an index that
+// makes it unique.
 // From an older attachment of the same DHCP client it takes over the lease, and
 // an older ADD, which has lost its purpose, ends.
 func (s *Server) open(ctx context.Context, a *adding) error {
@@ -110,6 +121,14 @@ func (s *Server) enroll(a *adding) (older *attachment, err error) {
 			older = &other
 		}
 	}
+	if a.Device != nil {
+		for _, older := range s.holders(a.Device.PCI) {
+			if older.key() != a.key() {
+				s.locks.end(older.key())
+			}
+		}
+		return older, s.records.Put(a.key(), a.attachment)
+	}
 	for index, free := 0, false; !free; index++ {
 		a.HostIfName = hostIfName(a.ContainerID, index)
 		exists, err := hostLinkExists(a.HostIfName)
@@ -121,10 +140,12 @@ func (s *Server) enroll(a *adding) (older *attachment, err error) {
 	return older, s.records.Put(a.key(), a.attachment)
 }
 
-// close makes the record that of an ADD that succeeded.
+// close makes the record that of an ADD that succeeded. Should it not have, after
+// all, what is undone is an ADD that has not.
 func (s *Server) close(_ context.Context, a *adding) error {
-	a.State = stateLive
-	return s.records.Put(a.key(), a.attachment)
+	live := a.attachment
+	live.State, live.Reported = stateLive, true
+	return s.records.Put(a.key(), live)
 }
 
 const maxIfName = 15

@@ -172,9 +172,9 @@ func (s *Server) interfaceGone(ctx context.Context, key string, _ dhcp.Lease) {
 	if !ok || a.State == stateAdding {
 		return
 	}
-	// The other end of the pair goes with the interface. If it is there, it is
-	// the network namespace that this process can't see.
-	if exists, err := hostVethExists(a); exists || err != nil {
+	// If the interface is there, it is the network namespace that this process
+	// can't see.
+	if there, err := stillThere(a); there || err != nil {
 		s.log.Error("the interface of an attachment can't be seen, though it must be there", "pod", a.Namespace+"/"+a.Pod, "netns", a.Netns, "ifname", a.IfName, "err", err)
 		return
 	}
@@ -182,6 +182,20 @@ func (s *Server) interfaceGone(ctx context.Context, key string, _ dhcp.Lease) {
 	if err != nil {
 		s.log.Warn("attachment whose interface is gone can't be undone yet", "key", key, "err", err)
 	}
+}
+
+// stillThere reports whether the node shows that an attachment's interface is in
+// some network namespace: the other end of a pair goes with it, and the interface of
+// a device comes back to the node.
+func stillThere(a attachment) (bool, error) {
+	switch {
+	case a.Device == nil:
+		return hostVethExists(a)
+	case a.Device.Passed || a.Device.Parent == "":
+		return false, nil
+	}
+	link, err := a.Device.find(netlink.LinkList)
+	return link == nil, err
 }
 
 // releasable reports whether a lease is still the attachment's to give back. A
@@ -207,7 +221,7 @@ func (s *Server) releasable(ctx context.Context, key string, lease dhcp.Lease) (
 // was asked for; else only one of the same name, since it derives from that.
 func (s *Server) podsWithMAC(ctx context.Context, a attachment) ([]*corev1.Pod, error) {
 	if a.MAC != podnet.DeriveMAC(s.cfg.ClusterID, a.Namespace, a.Pod, a.NADKey).String() {
-		return s.cfg.Pods.ListPods(ctx)
+		return s.cfg.Pods.ListPods(ctx, corev1.NamespaceAll)
 	}
 	pod, err := s.cfg.Pods.GetPod(ctx, a.Namespace, a.Pod)
 	if apierrors.IsNotFound(err) {

@@ -52,15 +52,21 @@ func leaseEntry(mac net.HardwareAddr, lease dhcp.Lease, routes []route) podnet.E
 
 // result is the CNI result of an ADD, in the newest version.
 func result(a attachment, lease dhcp.Lease, routes []route) *types100.Result {
-	podInterface := 1
+	podInterface, mtu := 1, podMTU(a.MTU, lease.MTU)
+	if a.VM != "" {
+		mtu = a.MTU // the guest sees to its own
+	}
 	r := &types100.Result{
 		CNIVersion: types100.ImplementedSpecVersion,
 		Interfaces: []*types100.Interface{
 			{Name: a.HostIfName},
-			{Name: a.IfName, Mac: a.MAC, Mtu: podMTU(a.MTU, lease.MTU), Sandbox: a.Netns},
+			{Name: a.IfName, Mac: a.MAC, Mtu: mtu, Sandbox: a.Netns},
 		},
 		IPs: []*types100.IPConfig{{Interface: &podInterface, Address: *ipNet(lease.Addr)}},
 		DNS: cni.DNS{Domain: lease.Domain, Search: lease.Search},
+	}
+	if a.Device != nil {
+		r.Interfaces[podInterface].PciID = a.Device.PCI
 	}
 	if gw := lease.Gateway; gw.IsValid() {
 		r.IPs[0].Gateway = gw.AsSlice()

@@ -30,6 +30,7 @@ import (
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/cniserver/wire"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/dhcp"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/internal/store"
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/vfio"
 )
 
 // Limits of the calls.
@@ -54,13 +55,14 @@ type Pods interface {
 	// PodProblems returns what the controller has reported on a pod since then,
 	// or what is wrong with it now.
 	PodProblems(ctx context.Context, namespace, name string, since time.Time) ([]string, error)
-	// ListPods returns all pods of the cluster.
-	ListPods(ctx context.Context) ([]*corev1.Pod, error)
+	// ListPods returns all pods of a namespace, or with "" of the cluster.
+	ListPods(ctx context.Context, namespace string) ([]*corev1.Pod, error)
 	// Event tells, on the pod with this UID, of something that happened to it.
 	Event(ctx context.Context, namespace, name string, uid ktypes.UID, eventType, reason, message string) error
 }
 
-// Config is what a Server needs. All fields but ExternalDHCP are required.
+// Config is what a Server needs. All fields but ExternalDHCP, Representors and Sysfs
+// are required.
 type Config struct {
 	// Socket is the path of the unix socket to listen on. Its directory is
 	// made if need be, for root only.
@@ -81,8 +83,13 @@ type Config struct {
 	// ExternalDHCP is the path of the CNI dhcp plugin that gets the leases, whose
 	// daemon keeps them; empty for the server's own DHCP client.
 	ExternalDHCP string
-	Pods         Pods
-	Log          *slog.Logger
+	// Representors name, by PCI address, the interfaces on the node that stand for
+	// virtual functions whose NIC doesn't tell.
+	Representors map[string]string
+	// Sysfs is where the node's sysfs is mounted; empty for /sys.
+	Sysfs string
+	Pods  Pods
+	Log   *slog.Logger
 }
 
 func (c Config) check() error {
@@ -106,7 +113,9 @@ type Server struct {
 	stateLock *os.File
 	records   *store.Store[attachment]
 	keeper    *dhcp.Keeper
+	devices   *vfio.Handoffs
 	vswitch   *vswitch
+	missing   []string // capabilities
 	locks     locks
 	opening   sync.Mutex // held while an attachment's record is made
 }
@@ -120,15 +129,30 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	missing, err := missingCapabilities()
+	if err != nil {
+		return nil, err
+	}
 	lock, err := lockStateDir(cfg.StateDir)
 	if err != nil {
 		return nil, err
 	}
-	records, err := store.Open[attachment](filepath.Join(cfg.StateDir, "attachments"), cfg.Log)
-	if err != nil {
+	s := &Server{cfg: cfg, log: cfg.Log, stateLock: lock, vswitch: vs, missing: missing, locks: locks{held: map[string]*holder{}}}
+	if err := s.openState(); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	s := &Server{cfg: cfg, log: cfg.Log, stateLock: lock, records: records, vswitch: vs, locks: locks{held: map[string]*holder{}}}
+	return s, nil
+}
+
+// openState reads the records of attachments, leases and hand-offs.
+func (s *Server) openState() (err error) {
+	cfg := s.cfg
+	if s.records, err = store.Open[attachment](filepath.Join(cfg.StateDir, "attachments"), cfg.Log); err != nil {
+		return err
+	}
+	if s.devices, err = vfio.New(vfio.Config{Sysfs: cfg.Sysfs, Dir: filepath.Join(cfg.StateDir, "handoffs"), Log: cfg.Log}); err != nil {
+		return err
+	}
 	s.keeper, err = dhcp.NewKeeper(dhcp.KeeperConfig{
 		Dir:         filepath.Join(cfg.StateDir, "leases"),
 		OnChange:    s.leaseChanged,
@@ -138,10 +162,7 @@ func New(cfg Config) (*Server, error) {
 		SendRelease: s.releaseByBridge,
 		Log:         cfg.Log,
 	})
-	if err != nil {
-		return nil, errors.Join(err, lock.Close())
-	}
-	return s, nil
+	return err
 }
 
 // lockStateDir makes this process the only one that uses the records, until it
@@ -165,6 +186,10 @@ func lockStateDir(dir string) (*os.File, error) {
 // that it started has ended.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.stateLock.Close()
+	if err := s.devices.Recover(ctx); err != nil {
+		// The next hand-off of a device tries again; other pods need none.
+		s.log.Error("a hand-off that was cut off can't be undone yet", "err", err)
+	}
 	listener, err := listen(s.cfg.Socket)
 	if err != nil {
 		return err

@@ -26,6 +26,12 @@ func DeriveMAC(cluster, namespace, pod, nadKey string) net.HardwareAddr {
 	return mac
 }
 
+// DeriveVMMAC is DeriveMAC for a virtual machine: its name counts, and not that of
+// the pod it runs in, so that it keeps the address from pod to pod.
+func DeriveVMMAC(cluster, namespace, vm, nadKey string) net.HardwareAddr {
+	return DeriveMAC(cluster, namespace, "vm/"+vm, nadKey) // no pod's name has a slash
+}
+
 // ParseMAC parses the MAC address of a network interface: 48 bits, unicast and
 // not zero.
 func ParseMAC(s string) (net.HardwareAddr, error) {

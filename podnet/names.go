@@ -35,6 +35,23 @@ func LocalnetPortName(network string) string {
 	return Prefix(network) + "ovn_localnet_port"
 }
 
+// LearnerName is the name of the Logical_Router through which OVN learns who has
+// which address on a network.
+func LearnerName(network string) string {
+	return Prefix(network) + "ovn_localnet_learner"
+}
+
+// LearnerPortName is the name of the learner's Logical_Router_Port.
+func LearnerPortName(network string) string {
+	return LearnerName(network) + "_port"
+}
+
+// LearnerSwitchPortName is the name of the Logical_Switch_Port of type router that
+// joins the learner to its network's switch.
+func LearnerSwitchPortName(network string) string {
+	return LearnerName(network) + "_switch_port"
+}
+
 // PortName is the name of the Logical_Switch_Port of a pod's attachment, and
 // the iface-id of its OVS interface. nadKey is "namespace/name", or
 // "namespace/name/n" for the n-th further attachment of that NAD.

@@ -41,10 +41,29 @@ type NetConf struct {
 	Subnets            string `json:"subnets,omitempty"`
 	ExcludeSubnets     string `json:"excludeSubnets,omitempty"`
 	AllowPersistentIPs bool   `json:"allowPersistentIPs,omitempty"`
-	// DeviceID is the PCI address of a VF that multus passes in.
+	// DeviceID is the PCI address of a VF that multus passes in; empty for none.
 	DeviceID string `json:"deviceID,omitempty"`
-	DHCP     IPAM   `json:"-"`
+	// Learn is from what else than its own lease a port's address is learned:
+	// one of the Learn constants, or empty for the controller's default.
+	Learn string `json:"learn,omitempty"`
+	// AllowDHCPServer lets pods on the network be DHCP servers.
+	AllowDHCPServer bool `json:"allowDHCPServer,omitempty"`
+	DHCP            IPAM `json:"-"`
 }
+
+// From what the addresses of virtual machines are learned after the CNI ADD.
+const (
+	// LearnOff is from nothing.
+	LearnOff = "off"
+	// LearnAuto is from the DHCP exchanges that the node sees, and for ports whose
+	// frames it does not see, from the ARP that OVN sees.
+	LearnAuto = "auto"
+	// LearnAll is from ARP too, so that a guest may choose an address itself.
+	LearnAll = "all"
+)
+
+// ValidLearn reports whether s is one of the Learn constants.
+func ValidLearn(s string) bool { return s == LearnOff || s == LearnAuto || s == LearnAll }
 
 // IPAM is the ipam object of a network configuration, in the terms of the CNI
 // dhcp plugin.
@@ -137,8 +156,11 @@ func (c *NetConf) validate() field.ErrorList {
 	if c.AllowPersistentIPs {
 		bad("allowPersistentIPs", true, "can't be combined with ipam.type dhcp: the DHCP server decides about addresses")
 	}
-	if c.DeviceID != "" {
-		bad("deviceID", c.DeviceID, "SR-IOV devices are not served")
+	if c.DeviceID != "" && !IsPCIAddress(c.DeviceID) {
+		bad("deviceID", c.DeviceID, "must be the PCI address of a VF, as 0000:3b:10.2")
+	}
+	if c.Learn != "" && !ValidLearn(c.Learn) {
+		bad("learn", c.Learn, "must be off, auto or all")
 	}
 	if strings.ContainsAny(c.PhysicalNetworkName, ",: ") {
 		bad("physicalNetworkName", c.PhysicalNetworkName, "must not contain ',', ':' or a space")
@@ -150,6 +172,16 @@ func (c *NetConf) validate() field.ErrorList {
 		bad("mtu", c.MTU, fmt.Sprintf("must be between %d and 65535", minMTU))
 	}
 	return append(errs, c.DHCP.validate(field.NewPath("ipam"))...)
+}
+
+// IsPCIAddress reports whether s is the address of a PCI function as the kernel
+// writes it: domain:bus:device.function in lower case.
+func IsPCIAddress(s string) bool {
+	var domain, bus, device, function uint32
+	if n, err := fmt.Sscanf(s, "%x:%02x:%02x.%1x", &domain, &bus, &device, &function); n != 4 || err != nil {
+		return false
+	}
+	return device < 32 && function < 8 && s == fmt.Sprintf("%04x:%02x:%02x.%x", domain, bus, device, function)
 }
 
 func (i *IPAM) validate(path *field.Path) field.ErrorList {

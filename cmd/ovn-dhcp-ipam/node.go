@@ -14,6 +14,7 @@ import (
 
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/cniserver"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/cniserver/wire"
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/podnet"
 )
 
 func runNode(ctx context.Context, args []string) error {
@@ -59,6 +60,16 @@ func addNodeFlags(flags *common) *cniserver.Config {
 		}
 		return nil
 	})
+	cfg.Representors = map[string]string{}
+	flags.set.Func("representor", "`PCI=IFNAME`, the interface on this node that stands for the virtual function at a PCI address, where the NIC doesn't tell (can be repeated)", func(value string) error {
+		pci, ifname, ok := strings.Cut(value, "=")
+		if !ok || ifname == "" || !podnet.IsPCIAddress(pci) {
+			return errors.New("must be PCI=IFNAME, as 0000:3b:10.2=ens1f0_2")
+		}
+		cfg.Representors[pci] = ifname
+		return nil
+	})
+	flags.set.StringVar(&cfg.Sysfs, "sysfs", "/sys", "`directory` at which the node's sysfs is mounted")
 	return cfg
 }
 

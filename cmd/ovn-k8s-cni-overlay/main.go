@@ -8,7 +8,9 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -67,8 +69,15 @@ func handOver(ctx context.Context, command string, args *skel.CmdArgs) error {
 	if same, err := ns.CheckNetNS(args.Netns); command == "ADD" && (err != nil || same) {
 		return types.NewError(types.ErrInvalidNetNS, fmt.Sprintf("CNI_NETNS %q is the network namespace of the plugin itself, or can't be compared with it", args.Netns), "")
 	}
+	request := wire.Request{Env: env, Config: args.StdinData}
+	if command == "ADD" {
+		var err error
+		if request.DeviceInfo, err = deviceInfo(args.StdinData); err != nil {
+			return types.NewError(types.ErrIOFailure, "the device's information can't be read", err.Error())
+		}
+	}
 	plugin := filepath.Base(os.Args[0])
-	result, err := wire.Call(ctx, wire.SocketPath(plugin), wire.Request{Env: env, Config: args.StdinData})
+	result, err := wire.Call(ctx, wire.SocketPath(plugin), request)
 	if err != nil || len(result) == 0 {
 		return err
 	}
@@ -76,4 +85,25 @@ func handOver(ctx context.Context, command string, args *skel.CmdArgs) error {
 		return types.NewError(types.ErrIOFailure, "the result can't be written to stdout", err.Error())
 	}
 	return nil
+}
+
+// deviceInfo reads the file, which a network configuration may name, with what a
+// device plugin says of the device.
+func deviceInfo(config []byte) (info wire.DeviceInfo, err error) {
+	var conf struct {
+		RuntimeConfig struct {
+			File string `json:"CNIDeviceInfoFile"`
+		} `json:"runtimeConfig"`
+	}
+	if json.Unmarshal(config, &conf) != nil || conf.RuntimeConfig.File == "" {
+		return info, nil // what is wrong with a configuration the daemon tells
+	}
+	data, err := os.ReadFile(conf.RuntimeConfig.File)
+	if errors.Is(err, fs.ErrNotExist) {
+		return info, nil // multus names the file whether or not there is one
+	}
+	if err != nil {
+		return info, err
+	}
+	return info, json.Unmarshal(data, &info)
 }

@@ -41,6 +41,21 @@ type Request struct {
 	Env map[string]string `json:"env,omitempty"`
 	// Config is the network configuration from stdin, base64 in JSON.
 	Config []byte `json:"config,omitempty"`
+	DeviceInfo
+}
+
+// DeviceInfo is what a device plugin says of a call's device, by the Device
+// Information Specification of the Network Plumbing Working Group, as far as it is
+// of use here.
+type DeviceInfo struct {
+	PCI *PCIDevice `json:"pci,omitempty"`
+}
+
+// PCIDevice says it of a PCI device: its address, and the interface on the node that
+// stands for it.
+type PCIDevice struct {
+	Address     string `json:"pci-address,omitempty"`
+	Representor string `json:"representor-device,omitempty"`
 }
 
 // Response is the answer to a call that succeeded.

@@ -124,3 +124,17 @@ func TestCallerGivesUp(t *testing.T) {
 	}
 	<-ended
 }
+
+// TestDeviceInfo has the device's information beside the other fields, as
+// OVN-Kubernetes has it.
+func TestDeviceInfo(t *testing.T) {
+	const sent = `{"env":{"CNI_COMMAND":"ADD"},"config":"e30=","type":"pci","version":"1.1.0",` +
+		`"pci":{"pci-address":"0000:3b:10.2","representor-device":"ens1f0_2"}}`
+	var got Request
+	if err := json.Unmarshal([]byte(sent), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.PCI == nil || got.PCI.Address != "0000:3b:10.2" || got.PCI.Representor != "ens1f0_2" || string(got.Config) != "{}" {
+		t.Errorf("got %+v", got)
+	}
+}

@@ -124,9 +124,10 @@ func (c *Client) PodProblems(ctx context.Context, namespace, name string, since 
 	return problems, nil
 }
 
-// ListPods returns all pods, as the API server has them in its cache.
-func (c *Client) ListPods(ctx context.Context) ([]*corev1.Pod, error) {
-	list, err := c.typed.CoreV1().Pods("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+// ListPods returns all pods of a namespace, or with "" of the cluster, as the API
+// server has them in its cache.
+func (c *Client) ListPods(ctx context.Context, namespace string) ([]*corev1.Pod, error) {
+	list, err := c.typed.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
 		return nil, fmt.Errorf("list pods: %w", err)
 	}

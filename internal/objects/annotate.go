@@ -34,8 +34,8 @@ func (d *Dir) GetPod(_ context.Context, namespace, name string) (*corev1.Pod, er
 	return nil, d.notFound(namespace, name)
 }
 
-// ListPods returns all pods in the directory.
-func (d *Dir) ListPods(context.Context) ([]*corev1.Pod, error) {
+// ListPods returns the pods of a namespace in the directory, or with "" all.
+func (d *Dir) ListPods(_ context.Context, namespace string) ([]*corev1.Pod, error) {
 	if _, err := d.scan(); err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func (d *Dir) ListPods(context.Context) ([]*corev1.Pod, error) {
 	defer d.mu.Unlock()
 	var pods []*corev1.Pod
 	for _, name := range d.index {
-		if pod := d.files[name].pod; pod != nil {
+		if pod := d.files[name].pod; pod != nil && (namespace == "" || pod.Namespace == namespace) {
 			pods = append(pods, pod)
 		}
 	}

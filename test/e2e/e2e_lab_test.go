@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,6 +52,8 @@ type world struct {
 	*site.Site
 	t   *testing.T
 	lan site.Network
+	// vms has newPod make pods of virtual machines, each of its pod's name.
+	vms bool
 }
 
 func newWorld(t *testing.T, o site.Options) *world {
@@ -113,8 +116,19 @@ func (w *world) eventually(within time.Duration, missing func() string) {
 func (w *world) newPod(name string, node int) (*corev1.Pod, string) {
 	w.t.Helper()
 	pod := w.Pod("default", name, node, "uid-"+name)
+	if w.vms {
+		pod.Labels = map[string]string{"vm.kubevirt.io/name": name}
+	}
 	w.must(w.PutPod(pod))
 	return pod, w.netns("sandbox-" + name)
+}
+
+// lanWith is the network with some of its configuration changed.
+func (w *world) lanWith(changes map[string]any) site.Network {
+	n := w.lan
+	n.Config = maps.Clone(n.Config)
+	maps.Copy(n.Config, changes)
+	return n
 }
 
 func (w *world) netns(name string) string {

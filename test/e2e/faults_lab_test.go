@@ -27,7 +27,18 @@ const faultVariable = "OVN_DHCP_IPAM_FAULT"
 // effects, by an error and by the end of the process. Nothing may be left, or the
 // next DEL, or the next start of the daemon, has to remove it.
 func TestFaults(t *testing.T) {
+	newWorld(t, site.Options{}).faults()
+}
+
+// TestFaultsOfVM does the same with virtual machines' pods. What an ADD that fails
+// has discovered is given back, and what a DEL takes away is not: it is the guest's.
+func TestFaultsOfVM(t *testing.T) {
 	w := newWorld(t, site.Options{})
+	w.vms = true
+	w.faults()
+}
+
+func (w *world) faults() {
 	before := w.snapshot(0)
 	var cases int
 	moments := w.moments()
@@ -35,7 +46,7 @@ func TestFaults(t *testing.T) {
 		for _, kind := range []string{"error", "crash"} {
 			for _, moment := range moments[command] {
 				cases++
-				t.Run(fmt.Sprintf("%s %s %s", command, kind, moment), func(t *testing.T) {
+				w.t.Run(fmt.Sprintf("%s %s %s", command, kind, moment), func(t *testing.T) {
 					in := *w
 					in.t = t
 					in.fault(command, kind, moment, fmt.Sprintf("web%d", cases), before)
@@ -43,9 +54,9 @@ func TestFaults(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d moments of an ADD and %d of a DEL, %d cases", len(moments["ADD"]), len(moments["DEL"]), cases)
+	w.t.Logf("%d moments of an ADD and %d of a DEL, %d cases", len(moments["ADD"]), len(moments["DEL"]), cases)
 	if len(moments["ADD"]) < 19 || len(moments["DEL"]) < 14 {
-		t.Errorf("moments are missing: %q", moments)
+		w.t.Errorf("moments are missing: %q", moments)
 	}
 }
 
@@ -130,6 +141,7 @@ func (w *world) fault(command, kind, moment, name string, before map[string]stri
 		call.Command = "DEL"
 	}
 	_, err := w.CNI(w.t.Context(), 0, call)
+	succeeded := command == "DEL" // whether an ADD has
 	// A record that can't be written does not keep a DEL from its work.
 	tolerated := kind == "error" && strings.HasSuffix(moment, "undo: mark record")
 	if (err == nil) != tolerated {
@@ -143,6 +155,7 @@ func (w *world) fault(command, kind, moment, name string, before map[string]stri
 		w.must(w.StartNode(w.t.Context(), 0))
 		if moment == "after do close record" || moment == "before undo: mark record" {
 			// All was done, or nothing, but the runtime doesn't know which.
+			succeeded = true
 			call.Command = "DEL"
 			w.cni(0, call)
 		}
@@ -152,7 +165,11 @@ func (w *world) fault(command, kind, moment, name string, before map[string]stri
 		w.cni(0, call)
 	}
 	w.nothingLeft(0, before)
-	w.noLease(pod)
+	if w.vms && succeeded {
+		w.leaseStays(pod)
+	} else {
+		w.noLease(pod)
+	}
 	if e, ok := w.entry(pod, "default/lan"); ok {
 		w.t.Errorf("annotation entry %+v is left", e)
 	}
@@ -163,10 +180,22 @@ func (w *world) fault(command, kind, moment, name string, before map[string]stri
 	w.must(w.Lab.DelNetns(netns))
 }
 
+// leaseStays checks that the DHCP server has a virtual machine's lease.
+func (w *world) leaseStays(pod *corev1.Pod) {
+	w.t.Helper()
+	mac := podnet.DeriveVMMAC("site", pod.Namespace, pod.Name, "default/lan").String()
+	if l := w.lease(mac); l == nil {
+		w.t.Errorf("the lease of virtual machine %s was given back:\n%s", pod.Name, w.Lab.DHCP.Log())
+	}
+}
+
 // noLease awaits that the DHCP server has no lease of a pod.
 func (w *world) noLease(pod *corev1.Pod) {
 	w.t.Helper()
 	mac := podnet.DeriveMAC("site", pod.Namespace, pod.Name, "default/lan").String()
+	if w.vms {
+		mac = podnet.DeriveVMMAC("site", pod.Namespace, pod.Name, "default/lan").String()
+	}
 	w.eventually(2*time.Second, func() string {
 		if l := w.lease(mac); l != nil {
 			return fmt.Sprintf("lease %+v is left", *l)

@@ -23,22 +23,10 @@ func TestWrongInput(t *testing.T) {
 	other := w.Pod("default", "other", 0, "uid-other")
 	other.Spec.NodeName = "node7"
 	w.must(w.PutPod(other))
-	vm := w.Pod("default", "vm", 0, "uid-vm")
-	vm.Labels = map[string]string{"vm.kubevirt.io/name": "vm"}
-	w.must(w.PutPod(vm))
 	w.in(netns, "ip", "link", "add", "taken", "type", "veth", "peer", "name", "taken2")
 	before := w.snapshot(0)
 
-	conf := func(changes map[string]any) []byte {
-		n := site.Network{Namespace: w.lan.Namespace, Name: w.lan.Name, Config: map[string]any{}}
-		for k, v := range w.lan.Config {
-			n.Config[k] = v
-		}
-		for k, v := range changes {
-			n.Config[k] = v
-		}
-		return n.Conf()
-	}
+	conf := func(changes map[string]any) []byte { return w.lanWith(changes).Conf() }
 	for _, test := range []struct {
 		name   string
 		change func(*site.Call)
@@ -66,9 +54,8 @@ func TestWrongInput(t *testing.T) {
 		{"another node's pod", func(c *site.Call) {
 			c.Args = strings.ReplaceAll(strings.Replace(c.Args, "=web;", "=other;", 1), "uid-web", "uid-other")
 		}, 4, []string{"spec.nodeName", "node7"}},
-		{"a virtual machine", func(c *site.Call) {
-			c.Args = strings.ReplaceAll(strings.Replace(c.Args, "=web;", "=vm;", 1), "uid-web", "uid-vm")
-		}, 2, []string{"default/vm", "virtual machine"}},
+		{"a device's name that is none", func(c *site.Call) { c.Config = conf(map[string]any{"deviceID": "../0000:3b:10.2"}) }, 7, []string{"deviceID", "../0000:3b:10.2"}},
+		{"a device that is not there", func(c *site.Call) { c.Config = conf(map[string]any{"deviceID": "ffff:3b:10.2"}) }, 7, []string{"deviceID", "ffff:3b:10.2"}},
 		{"a taken interface name", func(c *site.Call) { c.IfName = "taken" }, 4, []string{"CNI_IFNAME", "taken"}},
 		{"an interface name of 16 characters", func(c *site.Call) { c.IfName = "abcdefghijklmnop" }, 4, []string{"interface name is too long", "abcdefghijklmnop"}},
 		{"a CNI version that does not exist", func(c *site.Call) { c.Config = conf(map[string]any{"cniVersion": "9.0.0"}) }, 1, []string{"incompatible CNI versions", "9.0.0"}},

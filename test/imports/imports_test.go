@@ -21,9 +21,11 @@ const module = "github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/"
 // longest matching path counts, and the package itself is always allowed. The
 // commands may import everything, and are not listed.
 var allowed = map[string][]string{
-	"cniserver":               {"cniserver/wire", "dhcp", "vfio", "podnet", "models/ovs", "internal/ovsdb", "internal/store"},
+	"cniserver/watcher":       {"dhcp", "podnet"},
+	"cniserver":               {"cniserver/wire", "cniserver/watcher", "dhcp", "vfio", "podnet", "models/ovs", "internal/ovsdb", "internal/store"},
 	"cniserver/wire":          {},
-	"controller":              {"nbdb", "sbdb", "podnet"},
+	"controller":              {"controller/policy", "nbdb", "sbdb", "podnet"},
+	"controller/policy":       {"nbdb", "podnet"},
 	"nbdb":                    {"models/nb", "internal/ovsdb"},
 	"sbdb":                    {"models/sb", "internal/ovsdb"},
 	"dhcp":                    {"internal/store"},
@@ -32,7 +34,8 @@ var allowed = map[string][]string{
 	"podnet":                  {},
 	"models":                  {},
 	"internal":                {},
-	"test":                    {"test/lab", "test/site", "test/kube"},
+	"test":                    {"test/image", "test/lab", "test/site", "test/kube"},
+	"test/vfio":               {"test/vfio/card"},
 	"cmd/ovn-k8s-cni-overlay": {"cniserver/wire"},
 }
 

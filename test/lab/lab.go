@@ -30,6 +30,9 @@ type Options struct {
 	OVN string
 	// Nodes is the number of nodes, 1 to 100. 0 means 1.
 	Nodes int
+	// NodeNetns is the path of a network namespace that the only node has, with
+	// the devices in it, in place of a new one. "" means a new one.
+	NodeNetns string
 	// NBServers is how many servers the northbound database has, 1 to 9. More
 	// than one are a cluster. 0 means 1.
 	NBServers int
@@ -82,6 +85,8 @@ func (o Options) withDefaults(p Phys) (Options, error) {
 		return o, fmt.Errorf("nodes: %d is not between 1 and 100", o.Nodes)
 	case o.NBServers < 1 || o.NBServers > 9:
 		return o, fmt.Errorf("northbound servers: %d is not between 1 and 9", o.NBServers)
+	case o.NodeNetns != "" && o.Nodes != 1:
+		return o, fmt.Errorf("nodes: %d can't have one network namespace", o.Nodes)
 	case o.VLAN < 0 || o.VLAN > 4094:
 		return o, fmt.Errorf("vlan: %d is not between 1 and 4094", o.VLAN)
 	case !p.Subnet.Contains(o.RangeFirst) || !p.Subnet.Contains(o.RangeLast) || o.RangeLast.Less(o.RangeFirst):
@@ -241,7 +246,7 @@ func (l *Lab) upSite(ctx context.Context, o Options) error {
 		return fmt.Errorf("dhcp server: %w", err)
 	}
 	for i := range o.Nodes {
-		n, err := l.newNode(i + 1)
+		n, err := l.newNode(i+1, o.NodeNetns)
 		if err != nil {
 			return fmt.Errorf("node%d: %w", i+1, err)
 		}

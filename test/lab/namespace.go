@@ -38,12 +38,35 @@ func newNamespace() (*namespace, error) {
 	return n, errors.Join(err, n.closeIf(err))
 }
 
-// newNodeNamespace makes a network and a mount namespace. Binds are pairs of a
-// directory and the place where it is mounted inside.
-func newNodeNamespace(binds [][2]string) (*namespace, error) {
+// newNodeNamespace makes a network and a mount namespace. The network namespace
+// is the one at path, if that is not "". Binds are pairs of a directory and the
+// place where it is mounted inside.
+func newNodeNamespace(binds [][2]string, path string) (*namespace, error) {
 	n := &namespace{}
-	err := inNewNamespaces(unix.CLONE_NEWNET|unix.CLONE_NEWNS, func() error { return n.take(binds) })
+	flags, enter := unix.CLONE_NEWNET|unix.CLONE_NEWNS, func() error { return nil }
+	if path != "" {
+		flags, enter = unix.CLONE_NEWNS, func() error { return enterNetns(path) }
+	}
+	err := inNewNamespaces(flags, func() error {
+		if err := enter(); err != nil {
+			return err
+		}
+		return n.take(binds)
+	})
 	return n, errors.Join(err, n.closeIf(err))
+}
+
+// enterNetns moves the calling thread to the network namespace at path.
+func enterNetns(path string) error {
+	ns, err := netns.GetFromPath(path)
+	if err != nil {
+		return fmt.Errorf("open network namespace %s: %w", path, err)
+	}
+	defer ns.Close()
+	if err := netns.Set(ns); err != nil {
+		return fmt.Errorf("enter network namespace %s: %w", path, err)
+	}
+	return nil
 }
 
 // take opens the calling thread's namespaces, after it has set them up.

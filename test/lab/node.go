@@ -51,9 +51,9 @@ type Node struct {
 	encap netip.Prefix
 }
 
-// newNode makes the i-th node's namespaces and attaches it to the physical
-// network.
-func (l *Lab) newNode(i int) (_ *Node, err error) {
+// newNode makes the i-th node's namespaces, of which netns can be one that is
+// there, and attaches it to the physical network.
+func (l *Lab) newNode(i int, netns string) (_ *Node, err error) {
 	name := fmt.Sprintf("node%d", i)
 	dir := filepath.Join(l.Dir, name)
 	n := &Node{
@@ -71,7 +71,7 @@ func (l *Lab) newNode(i int) (_ *Node, err error) {
 		}
 		binds = append(binds, [2]string{source, target})
 	}
-	if n.ns, err = newNodeNamespace(binds); err != nil {
+	if n.ns, err = newNodeNamespace(binds, netns); err != nil {
 		return nil, err
 	}
 	n.ovs = l.newVswitch(n.ns, dir)

@@ -86,20 +86,23 @@ const ovn25Script = "test/ovn25.sh"
 // OVN25 returns the folder of OVN 25.03 for Options.OVN. It must have been
 // filled by test/ovn25.sh of the checkout that has the working directory, since
 // there is no network inside a lab; the error says so if it was not.
-func OVN25() (string, error) {
-	script, err := readAbove(ovn25Script)
+func OVN25() (string, error) { return cached(ovn25Script, "ovn25.03") }
+
+// cached is the folder of the user's cache that a script of the checkout fills.
+func cached(script, name string) (string, error) {
+	text, err := readAbove(script)
 	if err != nil {
 		return "", err
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("find OVN 25.03: %w", err)
+		return "", fmt.Errorf("find %s: %w", name, err)
 	}
 	// What another version of the script has made may be something else.
-	sum := sha256.Sum256(script)
-	folder := filepath.Join(cache, "ovn-dhcp-ipam", fmt.Sprintf("ovn25.03-%x", sum[:6]))
+	sum := sha256.Sum256(text)
+	folder := filepath.Join(cache, "ovn-dhcp-ipam", fmt.Sprintf("%s-%x", name, sum[:6]))
 	if _, err := os.Stat(folder); err != nil {
-		return "", fmt.Errorf("OVN 25.03 has not been fetched, run %s: %w", ovn25Script, err)
+		return "", fmt.Errorf("%s has not been fetched, run %s: %w", name, script, err)
 	}
 	return folder, nil
 }
