@@ -19,11 +19,14 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/nbdb"
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/podnet"
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/sbdb"
 )
 
 // DefaultPluginType is the CNI plugin of OVN-Kubernetes.
@@ -34,6 +37,10 @@ const (
 	kindPod  = "Pod"
 	kindNAD  = "NetworkAttachmentDefinition"
 	kindNode = "Node"
+
+	kindNamespace = "Namespace"
+	kindPolicy    = "MultiNetworkPolicy"
+	kindQoS       = "NetworkQoS"
 )
 
 // Source is where the inputs come from: Kubernetes, a directory of objects, or
@@ -41,8 +48,9 @@ const (
 type Source interface {
 	// Run reads the source until ctx ends: it calls changed for each object
 	// that exists, then synced once, then changed for each object that comes,
-	// changes or goes. kind is "Pod", "NetworkAttachmentDefinition" or "Node",
-	// which has no namespace. Before a call of changed the other methods give
+	// changes or goes. kind is "Pod", "NetworkAttachmentDefinition",
+	// "MultiNetworkPolicy", "NetworkQoS", or "Namespace" or "Node", which have no
+	// namespace. Before a call of changed the other methods give
 	// the object's new state.
 	Run(ctx context.Context, changed func(kind, namespace, name string), synced func()) error
 	// Pod is a pod, nil when there is none. It is not changed by the caller.
@@ -65,8 +73,17 @@ type Config struct {
 	// "tcp:host:port", "ssl:host:port", or a comma list of such, of which the
 	// leader of the cluster is used.
 	NB string
+	// SB is the endpoint of OVN's southbound database, in the same form. Empty
+	// means that it is not watched: no address is learned from it, and what is
+	// bound is what the northbound database says.
+	SB string
+	// Learn is from what the addresses of virtual machines are learned where the
+	// NAD doesn't say: "off", "auto" or "all"; "auto" if empty.
+	Learn string
+	// AnnotatePod writes what is learned. It must be set if SB is.
+	AnnotatePod AnnotatePod
 	// PrivateKey, Certificate and CACert are PEM files, all three needed for an
-	// ssl endpoint. They are read anew for each session with the database, so
+	// ssl endpoint. They are read anew for each session with a database, so
 	// renewed ones are used from the next session on.
 	PrivateKey, Certificate, CACert string
 	// PluginType is the CNI plugin whose NADs are served, DefaultPluginType if
@@ -87,6 +104,8 @@ type Config struct {
 	// been asleep. It is called before the first transaction. It goes with
 	// Leader.
 	Elected func(ctx context.Context) (bool, error)
+	// Metrics is where the controller's metrics are registered; nil for nowhere.
+	Metrics prometheus.Registerer
 	Log     *slog.Logger
 }
 
@@ -98,6 +117,7 @@ var ErrSuperseded = nbdb.ErrSuperseded
 type Controller struct {
 	source  Source
 	nb      *nbdb.Client
+	sb      *sbdb.View // nil if it is not watched
 	pending *pending
 	loop    *loop
 }
@@ -111,6 +131,12 @@ func New(cfg Config) (*Controller, error) {
 	if (cfg.Leader == "") != (cfg.Elected == nil) {
 		return nil, errors.New("controller: Leader and Elected go together")
 	}
+	if cfg.Learn != "" && !podnet.ValidLearn(cfg.Learn) {
+		return nil, fmt.Errorf("controller: Learn: %q is not off, auto or all", cfg.Learn)
+	}
+	if cfg.SB != "" && cfg.AnnotatePod == nil {
+		return nil, errors.New("controller: AnnotatePod must be set where SB is")
+	}
 	cfg.PluginType = cmp.Or(cfg.PluginType, DefaultPluginType)
 	nb, err := nbdb.New(nbdb.Config{
 		Endpoint:    cfg.NB,
@@ -123,8 +149,29 @@ func New(cfg Config) (*Controller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("controller: %w", err)
 	}
+	m, err := newMetrics(cfg.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("controller: %w", err)
+	}
 	p := newPending()
-	return &Controller{cfg.Source, nb, p, newLoop(cfg, p)}, nil
+	c := &Controller{source: cfg.Source, nb: nb, pending: p, loop: newLoop(cfg, p, m)}
+	if cfg.SB == "" {
+		return c, nil
+	}
+	c.sb, err = sbdb.New(sbdb.Config{
+		Endpoint:    cfg.SB,
+		PrivateKey:  cfg.PrivateKey,
+		Certificate: cfg.Certificate,
+		CACert:      cfg.CACert,
+		PortKey:     idPlugin,
+		PortValue:   cfg.PluginType,
+		Log:         cfg.Log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("controller: %w", err)
+	}
+	c.loop.learning.sb = c.sb
+	return c, nil
 }
 
 // fence is one for each kind of controller that can share a database.
@@ -150,5 +197,11 @@ func (c *Controller) Run(ctx context.Context) error {
 			return c.loop.run(ctx, s)
 		})
 	})
+	g.Go(func() error { return c.loop.learning.errands.run(ctx) })
+	if c.sb != nil {
+		g.Go(func() error {
+			return c.sb.Run(ctx, c.pending.addAll, func(ids map[string]string) { c.pending.addOwner(ids[nbdb.OwnerKey]) }, c.pending.addHeard)
+		})
+	}
 	return g.Wait()
 }

@@ -4,9 +4,8 @@
 package controller
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
+	"net/netip"
 
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/nbdb"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/podnet"
@@ -17,6 +16,10 @@ const (
 	idTopology = "k8s.ovn.org/topology"
 	idNAD      = "k8s.ovn.org/nad"
 )
+
+// idPlugin is on each port: OVN copies it into the southbound database, and by it
+// finds those of one controller there.
+const idPlugin = "ovn-dhcp-ipam/plugin"
 
 // idDecider names, on a network's switch, the NAD whose configuration it has.
 const idDecider = "ovn-dhcp-ipam/nad"
@@ -37,8 +40,17 @@ type outcome struct {
 
 // desired is what the rows of a key are to be, as a function of the inputs.
 func (in *inputs) desired(k key) outcome {
-	if k.isPort() {
+	switch k.group {
+	case groupPort:
 		return in.desiredPort(k)
+	case groupPolicy:
+		return in.desiredPolicy(k)
+	case groupDeny:
+		return in.desiredDeny(k)
+	case groupSet:
+		return in.desiredSet(k)
+	case groupQoS:
+		return in.desiredQoS(k)
 	}
 	served, ok := in.rulings.networks[k.network]
 	if len(served) == 0 {
@@ -47,27 +59,34 @@ func (in *inputs) desired(k key) outcome {
 	return outcome{rows: in.networkRows(served[0])}
 }
 
+// networkRows are what a network is made of: a switch that a localnet port joins
+// to the physical network, the guards, and a learner where it needs one.
 func (in *inputs) networkRows(n *nad) nbdb.Rows {
 	conf := n.conf
-	return nbdb.Rows{
-		Switches: []nbdb.Switch{{
-			Name: podnet.SwitchName(conf.Name),
-			ExternalIDs: map[string]string{
-				in.idPrefix + "network": conf.Name,
-				in.idPrefix + "role":    podnet.RoleSecondary,
-				idTopology:              podnet.TopologyLocalnet,
-				idDecider:               n.name,
-			},
-		}},
-		Ports: []nbdb.Port{{
-			Name:       podnet.LocalnetPortName(conf.Name),
-			Switch:     podnet.SwitchName(conf.Name),
-			Type:       typeLocalnet,
-			Addresses:  []string{"unknown"},
-			Options:    map[string]string{optionNetworkName: conf.PhysicalNetworkName},
-			TagRequest: conf.VLANID,
-		}},
+	rows := in.guardRows(n)
+	if in.learns(n.conf.Name) {
+		learner := in.learnerRows(conf.Name)
+		rows.Routers, rows.RouterPorts, rows.RouterPolicies = learner.Routers, learner.RouterPorts, learner.RouterPolicies
+		rows.Ports, rows.ACLs = learner.Ports, append(rows.ACLs, learner.ACLs...)
 	}
+	rows.Switches = []nbdb.Switch{{
+		Name: podnet.SwitchName(conf.Name),
+		ExternalIDs: map[string]string{
+			in.idPrefix + "network": conf.Name,
+			in.idPrefix + "role":    podnet.RoleSecondary,
+			idTopology:              podnet.TopologyLocalnet,
+			idDecider:               n.name,
+		},
+	}}
+	rows.Ports = append(rows.Ports, nbdb.Port{
+		Name:       podnet.LocalnetPortName(conf.Name),
+		Switch:     podnet.SwitchName(conf.Name),
+		Type:       typeLocalnet,
+		Addresses:  []string{"unknown"},
+		Options:    map[string]string{optionNetworkName: conf.PhysicalNetworkName},
+		TagRequest: conf.VLANID,
+	})
+	return rows
 }
 
 func (in *inputs) desiredPort(k key) outcome {
@@ -114,19 +133,30 @@ func (in *inputs) desiredPort(k key) outcome {
 		return trouble(false, ReasonMACInUse, "MAC address %s is in use on network %q by pod %s (attachment %s)",
 			e.mac, r.network, holder.podName(), holder.nadKey)
 	}
-	return outcome{rows: in.portRows(k, p, e, r.network)}
+	addrs, problems := in.addresses(k, e, r.network)
+	rows := in.portRows(k, p, e.mac, addrs, p.open(e), r.network)
+	if in.migratesTo(k, p) {
+		rows = prepared(rows, e.mac)
+	}
+	return outcome{rows: rows, problems: problems}
 }
 
-func (in *inputs) portRows(k key, p *pod, e entry, network string) nbdb.Rows {
-	address := e.mac
-	for _, a := range e.addrs {
+// portRows is the port of an attachment. Its port security holds the MAC address
+// alone while it is open.
+func (in *inputs) portRows(k key, p *pod, mac string, addrs []netip.Addr, open bool, network string) nbdb.Rows {
+	address := mac
+	for _, a := range addrs {
 		address += " " + a.String()
+	}
+	security := address
+	if open {
+		security = mac
 	}
 	return nbdb.Rows{Ports: []nbdb.Port{{
 		Name:         podnet.PortName(k.nadKey, k.namespace, k.pod),
 		Switch:       podnet.SwitchName(network),
 		Addresses:    []string{address},
-		PortSecurity: []string{address},
+		PortSecurity: []string{security},
 		Options: map[string]string{
 			"iface-id-ver":      p.uid,
 			"requested-chassis": in.chassis(p.node),
@@ -136,6 +166,7 @@ func (in *inputs) portRows(k key, p *pod, e entry, network string) nbdb.Rows {
 			"pod":                   "true",
 			in.idPrefix + "network": network,
 			idNAD:                   k.nadKey,
+			idPlugin:                in.plugin,
 			idTopology:              podnet.TopologyLocalnet,
 		},
 	}}}
@@ -157,20 +188,6 @@ func (in *inputs) twin(p *pod, k key) (key, bool) {
 	return key{}, false
 }
 
-// macHolder is the port that keeps k from having a MAC address on a network.
-func (in *inputs) macHolder(k key, mac, network string) (key, bool) {
-	var holders []key
-	for other := range in.byMAC.of(mac) {
-		if other != k && in.networkOf(other) == network && in.precedes(other, k, mac) {
-			holders = append(holders, other)
-		}
-	}
-	if len(holders) == 0 {
-		return key{}, false
-	}
-	return slices.MinFunc(holders, key.compare), true
-}
-
 // networkOf is the network whose port a key is, or is to be.
 func (in *inputs) networkOf(k key) string {
 	if h := in.rows[k]; h.present {
@@ -180,36 +197,4 @@ func (in *inputs) networkOf(k key) string {
 		return r.network
 	}
 	return ""
-}
-
-// precedes reports whether port a has a better right to a MAC address than port
-// b, which is wanted: who has it keeps it, else the older pod gets it, else the
-// one whose namespace and name come first.
-func (in *inputs) precedes(a, b key, mac string) bool {
-	if aHas, bHas := in.hasMAC(a, mac), in.hasMAC(b, mac); aHas != bHas {
-		return aHas
-	}
-	pa, pb := in.pods[a.podName()], in.pods[b.podName()]
-	if pa == nil || !pa.active {
-		return false
-	}
-	if e, _ := pa.entry(a); e.mac != mac {
-		return false
-	}
-	return cmp.Or(pa.created.Compare(pb.created), a.compare(b)) < 0
-}
-
-// hasMAC reports whether a port has a MAC address already. The ports of other
-// zones can't be seen; an address in the pod's annotation shows that there is
-// one.
-func (in *inputs) hasMAC(k key, mac string) bool {
-	if in.rows[k].mac == mac {
-		return true
-	}
-	p := in.pods[k.podName()]
-	if p == nil || !p.active || in.placeOf(p) == here {
-		return false
-	}
-	e, _ := p.entry(k)
-	return e.mac == mac && len(e.addrs) > 0
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/controller/policy"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/nbdb"
 )
 
@@ -22,7 +23,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 // load makes inputs of the objects of a source.
 func load(m *memory, pluginType, zone string) *inputs {
-	in := newInputs(pluginType, zone)
+	in := newInputs(pluginType, zone, "")
 	for o, u := range m.objects {
 		switch o.kind {
 		case kindPod:
@@ -34,6 +35,7 @@ func load(m *memory, pluginType, zone string) *inputs {
 		}
 	}
 	in.rule()
+	in.enrolAll(in.all())
 	return in
 }
 
@@ -62,6 +64,13 @@ func dump(in *inputs) string {
 		}
 		rows.Switches = append(rows.Switches, d.rows.Switches...)
 		rows.Ports = append(rows.Ports, d.rows.Ports...)
+		rows.PortGroups = append(rows.PortGroups, d.rows.PortGroups...)
+		rows.AddressSets = append(rows.AddressSets, d.rows.AddressSets...)
+		rows.ACLs = append(rows.ACLs, d.rows.ACLs...)
+		rows.QoS = append(rows.QoS, d.rows.QoS...)
+		rows.Routers = append(rows.Routers, d.rows.Routers...)
+		rows.RouterPorts = append(rows.RouterPorts, d.rows.RouterPorts...)
+		rows.RouterPolicies = append(rows.RouterPolicies, d.rows.RouterPolicies...)
 		if d.keep {
 			lines = append(lines, fmt.Sprintf("%s: stays as it is\n", k))
 		}
@@ -122,15 +131,19 @@ func TestDesiredInAnyOrder(t *testing.T) {
 
 func TestKey(t *testing.T) {
 	for _, k := range []key{
-		{network: "net-1"},
-		{nadKey: "ns/n", namespace: "ns", pod: "p"},
-		{nadKey: "ns/n/12", namespace: "other", pod: "p.q"},
+		networkKey("net-1"),
+		portKey("ns/n", "ns", "p"),
+		portKey("ns/n/12", "other", "p.q"),
+		denyKey("a/b", "ns", policy.Egress),
+		setKey("net", "a123"),
+		regulationKey(object{kindPolicy, "ns", "p"}, "net"),
+		regulationKey(object{kindQoS, "ns", "q"}, "a/b"),
 	} {
 		if got, ok := parseKey(k.String()); !ok || got != k {
 			t.Errorf("parseKey(%q) = %+v, %v", k, got, ok)
 		}
 	}
-	for _, owner := range []string{"", "network/", "port/", "port/a/b/c", "port/a/b/0/c/d", "port/a/b/01/c/d", "port/a/b/x/c/d", "port/a/b/1/2/c/d", "port//b/c/d", "set/x/y/z/a", "fence"} {
+	for _, owner := range []string{"", "network/", "port/", "port/a/b/c", "port/a/b/0/c/d", "port/a/b/01/c/d", "port/a/b/x/c/d", "port/a/b/1/2/c/d", "port//b/c/d", "set/x", "deny/net/ns", "policy//ns/name", "fence"} {
 		if got, ok := parseKey(owner); ok {
 			t.Errorf("parseKey(%q) = %+v, want none", owner, got)
 		}

@@ -61,6 +61,18 @@ func (m *memory) set(t testing.TB, stream string) {
 	}
 }
 
+// annotate sets one annotation of a pod.
+func (m *memory) annotate(namespace, name, annotation, value string) {
+	o := object{kindPod, namespace, name}
+	m.mu.Lock()
+	u := m.objects[o].DeepCopy()
+	m.mu.Unlock()
+	annotations := u.GetAnnotations()
+	annotations[annotation] = value
+	u.SetAnnotations(annotations)
+	m.put(o, u)
+}
+
 func (m *memory) remove(kind, name string) {
 	m.put(named(kind, name), nil)
 }
@@ -130,6 +142,7 @@ func (m *memory) reported() string {
 type rowStore struct {
 	mu           sync.Mutex
 	rows         nbdb.Rows
+	members      map[string]*nbdb.Members // by the row's name
 	refuse       func(c nbdb.Change) bool
 	transactions int
 	refused      int
@@ -146,26 +159,59 @@ func (s *rowStore) Keys() ([]string, error) {
 	for _, r := range s.rows.Ports {
 		keys = append(keys, r.Owner)
 	}
+	for _, r := range s.rows.PortGroups {
+		keys = append(keys, r.Owner)
+	}
+	for _, r := range s.rows.AddressSets {
+		keys = append(keys, r.Owner)
+	}
+	for _, r := range s.rows.QoS {
+		keys = append(keys, r.Owner)
+	}
 	return keys, nil
 }
 
 func (s *rowStore) Rows(key string, want nbdb.Rows) (nbdb.Rows, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var out nbdb.Rows
-	for _, r := range s.rows.Switches {
-		if r.Owner == key ||
-			slices.ContainsFunc(want.Switches, func(w nbdb.Switch) bool { return w.Name == r.Name }) ||
-			slices.ContainsFunc(want.Ports, func(w nbdb.Port) bool { return w.Switch == r.Name }) {
-			out.Switches = append(out.Switches, r)
+	on := map[string]bool{}
+	for _, w := range want.Ports {
+		on[w.Switch] = true
+	}
+	for _, w := range want.ACLs {
+		on[w.On] = true
+	}
+	for _, w := range want.QoS {
+		on[w.Switch] = true
+	}
+	for _, w := range want.RouterPorts {
+		on[w.Router] = true
+	}
+	identity := func(ids map[string]string) string { return ids[nbdb.IDKey] + ids[nbdb.OwnIDKey] }
+	return nbdb.Rows{
+		Switches:       pick(s.rows.Switches, want.Switches, key, on, func(r nbdb.Switch) (string, string) { return r.Owner, r.Name }),
+		Ports:          pick(s.rows.Ports, want.Ports, key, nil, func(r nbdb.Port) (string, string) { return r.Owner, r.Name }),
+		PortGroups:     pick(s.rows.PortGroups, want.PortGroups, key, on, func(r nbdb.PortGroup) (string, string) { return r.Owner, r.Name }),
+		AddressSets:    pick(s.rows.AddressSets, want.AddressSets, key, nil, func(r nbdb.AddressSet) (string, string) { return r.Owner, r.Name }),
+		ACLs:           pick(s.rows.ACLs, want.ACLs, key, nil, func(r nbdb.ACL) (string, string) { return r.Owner, identity(r.ExternalIDs) }),
+		QoS:            pick(s.rows.QoS, want.QoS, key, nil, func(r nbdb.QoS) (string, string) { return r.Owner, identity(r.ExternalIDs) }),
+		Routers:        pick(s.rows.Routers, want.Routers, key, on, func(r nbdb.Router) (string, string) { return r.Owner, r.Name }),
+		RouterPorts:    pick(s.rows.RouterPorts, want.RouterPorts, key, nil, func(r nbdb.RouterPort) (string, string) { return r.Owner, r.Name }),
+		RouterPolicies: pick(s.rows.RouterPolicies, want.RouterPolicies, key, nil, func(r nbdb.RouterPolicy) (string, string) { return r.Owner, identity(r.ExternalIDs) }),
+	}, nil
+}
+
+// pick are the rows that a group owns, those with the names of wanted ones, and
+// those that others are on.
+func pick[T any](rows, want []T, key string, on map[string]bool, of func(T) (owner, name string)) []T {
+	var out []T
+	for _, r := range rows {
+		owner, name := of(r)
+		if owner == key || on[name] || slices.ContainsFunc(want, func(w T) bool { _, wanted := of(w); return wanted == name }) {
+			out = append(out, r)
 		}
 	}
-	for _, r := range s.rows.Ports {
-		if r.Owner == key || slices.ContainsFunc(want.Ports, func(w nbdb.Port) bool { return w.Name == r.Name }) {
-			out.Ports = append(out.Ports, r)
-		}
-	}
-	return out, nil
+	return out
 }
 
 func (s *rowStore) Apply(_ context.Context, changes ...nbdb.Change) error {
@@ -184,9 +230,49 @@ func (s *rowStore) Apply(_ context.Context, changes ...nbdb.Change) error {
 			}
 		}
 		s.rows.Ports = edited(s.rows.Ports, c.Ports, func(r nbdb.Port) string { return r.UUID })
+		for i, e := range c.PortGroups {
+			if e.Want != nil {
+				added, removed := e.Members()
+				c.PortGroups[i].Want.Ports = s.changeMembers(e.Want.Name, added, removed)
+			} else {
+				delete(s.members, e.Have.Name)
+			}
+		}
+		for i, e := range c.AddressSets {
+			if e.Want != nil {
+				added, removed := e.Members()
+				c.AddressSets[i].Want.Addresses = s.changeMembers(e.Want.Name, added, removed)
+			} else {
+				delete(s.members, e.Have.Name)
+			}
+		}
+		s.rows.PortGroups = edited(s.rows.PortGroups, c.PortGroups, func(r nbdb.PortGroup) string { return r.UUID })
+		s.rows.AddressSets = edited(s.rows.AddressSets, c.AddressSets, func(r nbdb.AddressSet) string { return r.UUID })
+		s.rows.ACLs = edited(s.rows.ACLs, c.ACLs, func(r nbdb.ACL) string { return r.UUID })
+		s.rows.QoS = edited(s.rows.QoS, c.QoS, func(r nbdb.QoS) string { return r.UUID })
+		s.rows.Routers = edited(s.rows.Routers, c.Routers, func(r nbdb.Router) string { return r.UUID })
+		s.rows.RouterPorts = edited(s.rows.RouterPorts, c.RouterPorts, func(r nbdb.RouterPort) string { return r.UUID })
+		s.rows.RouterPolicies = edited(s.rows.RouterPolicies, c.RouterPolicies, func(r nbdb.RouterPolicy) string { return r.UUID })
 		s.changed(c.Key)
 	}
 	return nil
+}
+
+// changeMembers changes the members of a row of this name.
+func (s *rowStore) changeMembers(name string, added, removed []string) *nbdb.Members {
+	if s.members == nil {
+		s.members = map[string]*nbdb.Members{}
+	}
+	if s.members[name] == nil {
+		s.members[name] = nbdb.NewMembers()
+	}
+	for _, e := range added {
+		s.members[name].Add(e)
+	}
+	for _, e := range removed {
+		s.members[name].Remove(e)
+	}
+	return s.members[name]
 }
 
 func edited[T any](rows []T, edits []nbdb.Edit[T], id func(T) string) []T {

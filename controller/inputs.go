@@ -4,8 +4,12 @@
 package controller
 
 import (
+	"cmp"
 	"iter"
+	"net/netip"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/nbdb"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/podnet"
@@ -25,11 +29,24 @@ type inputs struct {
 	nodes      map[string]*node
 	rows       map[key]held // what the database holds, as last seen
 	byMAC      index[key]   // ports, wanted or held
+	byIP       index[key]   // ports, wanted or held
+	vmsByNAD   index[key]   // ports of virtual machines, wanted
 	byNAD      index[key]
 	byPod      index[key]
 	heldByNet  index[key] // ports that are held, by network
 	podsByNode index[string]
+	byVM       index[string] // pods, by the virtual machine in them
 	dirty      map[key]bool
+	roll       roll
+	guarded    map[string]bool            // networks with virtual machines, by name
+	learn      string                     // for networks that don't say, a Learn constant
+	flooding   map[string]map[string]bool // names of ports that flood, by network
+	changes    map[key][]time.Time        // when ports have changed their address
+	plugin     string
+
+	namespaces      map[string]map[string]string // labels, by name
+	podsByNamespace index[string]
+	regulations     regulations
 }
 
 // index is a set of keys for each of some values. It counts how often a key was
@@ -91,13 +108,21 @@ func (x index[K]) has(value string) bool { return x[value].n > 0 }
 type held struct {
 	present bool
 	network string
-	mac     string // of a port
+	// Of a port: its MAC address, and after that its others, with spaces between.
+	mac, addrs string
+	// bound is whether the northbound database says that OVN has bound it.
+	bound bool
 	// Of a network: the NAD that it is made of, and what that said.
 	decider, physical string
 	vlan              int
 }
 
-func newInputs(pluginType, zone string) *inputs {
+// hasAddr reports whether a port has an IP address.
+func (h held) hasAddr(a netip.Addr) bool {
+	return slices.Contains(strings.Fields(h.addrs), a.String())
+}
+
+func newInputs(pluginType, zone, learn string) *inputs {
 	in := &inputs{
 		idPrefix:   "ovn-dhcp-ipam/",
 		zone:       zone,
@@ -107,11 +132,24 @@ func newInputs(pluginType, zone string) *inputs {
 		nodes:      map[string]*node{},
 		rows:       map[key]held{},
 		byMAC:      index[key]{},
+		byIP:       index[key]{},
+		vmsByNAD:   index[key]{},
 		byNAD:      index[key]{},
 		byPod:      index[key]{},
 		heldByNet:  index[key]{},
 		podsByNode: index[string]{},
+		byVM:       index[string]{},
 		dirty:      map[key]bool{},
+		roll:       newRoll(),
+		guarded:    map[string]bool{},
+		learn:      cmp.Or(learn, podnet.LearnAuto),
+		plugin:     pluginType,
+		changes:    map[key][]time.Time{},
+		flooding:   map[string]map[string]bool{},
+
+		namespaces:      map[string]map[string]string{},
+		podsByNamespace: index[string]{},
+		regulations:     newRegulations(),
 	}
 	if pluginType == DefaultPluginType {
 		in.idPrefix = "k8s.ovn.org/"
@@ -150,15 +188,31 @@ func (in *inputs) setPod(name string, p *pod) {
 }
 
 // count adds a pod to the indexes or takes it out. Whoever has, or had, the
-// same MAC address may now have, or lose, the right to it.
+// same addresses may now have, or lose, the right to them.
 func (in *inputs) count(name string, p *pod, n int) {
 	in.podsByNode.add(p.node, name, n)
+	in.podsByNamespace.add(p.namespace, name, n)
+	if namespace, _, _ := strings.Cut(name, "/"); p.vm != "" {
+		vm := vmName(namespace, p)
+		for other := range in.byVM.of(vm) {
+			in.touch(in.byPod.of(other))
+		}
+		in.byVM.add(vm, name, n)
+	}
 	for _, e := range p.entries {
 		in.byPod.add(name, e.key, n)
 		in.byNAD.add(e.key.nad(), e.key, n)
-		if p.active && e.err == nil {
-			in.touch(in.byMAC.of(e.mac))
-			in.byMAC.add(e.mac, e.key, n)
+		if !p.active || e.err != nil {
+			continue
+		}
+		in.touch(in.byMAC.of(e.mac))
+		in.byMAC.add(e.mac, e.key, n)
+		for _, a := range e.addrs {
+			in.touch(in.byIP.of(a.Addr().String()))
+			in.byIP.add(a.Addr().String(), e.key, n)
+		}
+		if p.vm != "" {
+			in.countVM(e.key, n)
 		}
 	}
 }
@@ -166,7 +220,7 @@ func (in *inputs) count(name string, p *pod, n int) {
 // setNAD sets a NAD; nil is one that is gone.
 func (in *inputs) setNAD(name string, n *nad) {
 	old := in.nads[name]
-	if old == n || old != nil && n != nil && old.config == n.config && old.created.Equal(n.created) {
+	if old == n || old != nil && n != nil && old.same(n) {
 		return
 	}
 	in.nadsStale = true
@@ -205,6 +259,7 @@ func (in *inputs) rule() bool {
 	in.nadsStale = false
 	old := in.rulings
 	in.rulings = rule(in.nads, in)
+	in.regulations.unplace(kindPolicy, kindQoS)
 	for _, r := range []*rulings{old, in.rulings} {
 		for name, ruling := range r.nads {
 			if old.nads[name] == in.rulings.nads[name] {
@@ -212,7 +267,7 @@ func (in *inputs) rule() bool {
 			}
 			in.touch(in.byNAD.of(name))
 			if ruling.network != "" {
-				in.dirty[key{network: ruling.network}] = true
+				in.dirty[networkKey(ruling.network)] = true
 			}
 		}
 	}
@@ -230,29 +285,41 @@ func (in *inputs) nadProblems() []problem {
 	return problems
 }
 
-// observe notes what the database holds under a key, and marks what waits for
-// that: a MAC address or a name that has become free, a network whose last port
-// has gone.
-func (in *inputs) observe(k key, owned nbdb.Rows) {
-	old, now := in.rows[k], in.heldIn(owned)
+// observe notes what the database holds under a key.
+func (in *inputs) observe(k key, owned nbdb.Rows) { in.hold(k, in.heldIn(k, owned)) }
+
+// wrote notes what was written under a key. That does not change whether OVN has
+// bound a port.
+func (in *inputs) wrote(k key, rows nbdb.Rows) {
+	now := in.heldIn(k, rows)
+	now.bound = now.present && in.rows[k].bound
+	in.hold(k, now)
+}
+
+// hold notes what matters of the rows under a key, and marks what waits for that:
+// an address or a name that has become free, a network whose last port has gone.
+func (in *inputs) hold(k key, now held) {
+	old := in.rows[k]
 	if old == now {
 		return
 	}
 	if in.rows[k] = now; !now.present {
 		delete(in.rows, k)
 	}
-	if !k.isPort() {
+	if k.group == groupNetwork {
 		for name := range in.rulings.networks {
 			if name != k.network && podnet.SwitchName(name) == podnet.SwitchName(k.network) {
-				in.dirty[key{network: name}] = true
+				in.dirty[networkKey(name)] = true
 			}
 		}
+	}
+	if !k.isPort() {
 		return
 	}
 	in.countHeld(k, old, -1)
 	in.countHeld(k, now, +1)
 	if old.present && !in.heldByNet.has(old.network) {
-		in.dirty[key{network: old.network}] = true
+		in.dirty[networkKey(old.network)] = true
 		in.nadsStale = true // one may have waited for that
 	}
 	for other := range in.byPod.of(k.podName()) {
@@ -270,27 +337,35 @@ func (in *inputs) countHeld(k key, h held, n int) {
 	in.byNAD.add(k.nad(), k, n)
 	in.heldByNet.add(h.network, k, n)
 	in.byMAC.add(h.mac, k, n)
-	for other := range in.byMAC.of(h.mac) {
-		if other != k {
-			in.dirty[other] = true
+	rivals := []iter.Seq[key]{in.byMAC.of(h.mac)}
+	for a := range strings.FieldsSeq(h.addrs) {
+		in.byIP.add(a, k, n)
+		rivals = append(rivals, in.byIP.of(a))
+	}
+	for _, same := range rivals {
+		for other := range same {
+			if other != k {
+				in.dirty[other] = true
+			}
 		}
 	}
 }
 
-// heldIn is what matters of rows.
-func (in *inputs) heldIn(owned nbdb.Rows) held {
+// heldIn is what matters of the rows of a key.
+func (in *inputs) heldIn(k key, owned nbdb.Rows) held {
 	h := held{present: !owned.Empty()}
-	for _, p := range owned.Ports {
-		h.network = p.ExternalIDs[in.idPrefix+"network"]
-		if len(p.Addresses) > 0 {
-			h.mac, _, _ = strings.Cut(p.Addresses[0], " ")
-		}
-	}
 	for _, s := range owned.Switches {
 		h.decider = s.ExternalIDs[idDecider]
 	}
 	for _, p := range owned.Ports {
-		if p.Type == typeLocalnet {
+		switch {
+		case k.isPort():
+			h.network, h.bound = p.ExternalIDs[in.idPrefix+"network"], p.Up
+			// The target of a migration has no addresses.
+			if own := slices.Concat(p.Addresses, p.PortSecurity); len(own) > 0 {
+				h.mac, h.addrs, _ = strings.Cut(own[0], " ")
+			}
+		case p.Type == typeLocalnet:
 			h.physical, h.vlan = p.Options[optionNetworkName], p.TagRequest
 		}
 	}
@@ -300,14 +375,14 @@ func (in *inputs) heldIn(owned nbdb.Rows) held {
 // turnsOver reports whether a network that pods are on would become another one
 // by this NAD, when the NAD that it is made of is gone or not valid.
 func (in *inputs) turnsOver(n *nad) bool {
-	h := in.rows[key{network: n.conf.Name}]
+	h := in.rows[networkKey(n.conf.Name)]
 	return h.present && h.decider != "" && h.decider != n.name && in.heldByNet.has(n.conf.Name) &&
 		(h.physical != n.conf.PhysicalNetworkName || h.vlan != n.conf.VLANID)
 }
 
 // incumbent reports whether a network that is there is made of this NAD.
 func (in *inputs) incumbent(n *nad) bool {
-	return n.conf != nil && in.rows[key{network: n.conf.Name}].decider == n.name
+	return n.conf != nil && in.rows[networkKey(n.conf.Name)].decider == n.name
 }
 
 // all are all keys that have or want rows.
@@ -317,12 +392,24 @@ func (in *inputs) all() map[key]bool {
 		keys[k] = true
 	}
 	for name := range in.rulings.networks {
-		keys[key{network: name}] = true
+		keys[networkKey(name)] = true
 	}
 	for pod := range in.byPod {
 		for k := range in.byPod.of(pod) {
 			keys[k] = true
 		}
 	}
+	for k := range in.regulations.keys() {
+		keys[k] = true
+	}
 	return keys
+}
+
+// countVM counts the port of a virtual machine. Its network may need more, or
+// less, than it did.
+func (in *inputs) countVM(k key, n int) {
+	in.vmsByNAD.add(k.nad(), k, n)
+	if r := in.rulings.nads[k.nad()]; r.conf != nil {
+		in.dirty[networkKey(r.network)] = true
+	}
 }

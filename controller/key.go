@@ -8,18 +8,71 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/controller/policy"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/podnet"
 )
 
-// key names a group of rows: those of a network, or the port of one attachment
-// of a pod.
-type key struct {
-	network string // of a network's key alone
+// Groups of rows.
+const (
+	// groupNetwork is what a network is made of, and all that belongs to it as a
+	// whole.
+	groupNetwork = "network"
+	// groupPort is the port of one attachment of a pod.
+	groupPort = "port"
+	// groupPolicy is a policy on a network: the port group of its pods, and ACLs.
+	groupPolicy = "policy"
+	// groupDeny is the port group of a namespace's pods on a network that policies
+	// isolate in one direction, and the ACLs that do it.
+	groupDeny = "deny"
+	// groupSet is an address set of a network.
+	groupSet = "set"
+	// groupQoS is a QoS on a network.
+	groupQoS = "qos"
+)
 
-	nadKey, namespace, pod string // of a port's
+// key names a group of rows.
+type key struct {
+	group   string
+	network string // of all but ports
+
+	nadKey, pod string // of a port
+	// namespace is that of a port's pod, a policy, a QoS, or the pods of groupDeny.
+	namespace string
+	// name is that of a policy, a QoS, or a set's row; for groupDeny the direction.
+	name string
 }
 
-func (k key) isPort() bool { return k.network == "" }
+func networkKey(name string) key { return key{group: groupNetwork, network: name} }
+
+func portKey(nadKey, namespace, pod string) key {
+	return key{group: groupPort, nadKey: nadKey, namespace: namespace, pod: pod}
+}
+
+func denyKey(network, namespace string, d policy.Direction) key {
+	return key{group: groupDeny, network: network, namespace: namespace, name: string(d)}
+}
+
+func setKey(network, row string) key { return key{group: groupSet, network: network, name: row} }
+
+// regulationKey is the group of a policy or QoS on a network.
+func regulationKey(o object, network string) key {
+	group := groupPolicy
+	if o.kind == kindQoS {
+		group = groupQoS
+	}
+	return key{group: group, network: network, namespace: o.namespace, name: o.name}
+}
+
+// regulation is the policy or QoS.
+func (k key) regulation() object {
+	kind := kindPolicy
+	if k.group == groupQoS {
+		kind = kindQoS
+	}
+	return object{kind, k.namespace, k.name}
+}
+
+func (k key) isPort() bool { return k.group == groupPort }
 
 func (k key) nad() string { return podnet.NADName(k.nadKey) }
 
@@ -32,23 +85,33 @@ func (k key) compare(other key) int {
 
 // String is the owner of the group's rows.
 func (k key) String() string {
-	if k.isPort() {
-		return "port/" + k.nadKey + "/" + k.podName()
+	owner := k.group + "/" + k.network
+	switch k.group {
+	case groupPort:
+		return groupPort + "/" + k.nadKey + "/" + k.podName()
+	case groupSet:
+		return owner + "/" + k.name
+	case groupPolicy, groupDeny, groupQoS:
+		return owner + "/" + k.namespace + "/" + k.name
 	}
-	return "network/" + k.network
+	return owner
 }
 
-// parseKey reads what String writes. Rows with another owner are not of a kind
+// parseKey reads what String writes. Rows with another owner are not of a group
 // that this version knows.
 func parseKey(owner string) (key, bool) {
-	kind, rest, _ := strings.Cut(owner, "/")
+	group, rest, _ := strings.Cut(owner, "/")
 	parts := strings.Split(rest, "/")
 	n := len(parts)
 	switch {
-	case kind == "network" && rest != "":
-		return key{network: rest}, true
-	case kind == "port" && n > 2 && validNADKey(strings.Join(parts[:n-2], "/")):
-		return key{nadKey: strings.Join(parts[:n-2], "/"), namespace: parts[n-2], pod: parts[n-1]}, true
+	case group == groupNetwork && rest != "":
+		return networkKey(rest), true
+	case group == groupPort && n > 2 && validNADKey(strings.Join(parts[:n-2], "/")):
+		return portKey(strings.Join(parts[:n-2], "/"), parts[n-2], parts[n-1]), true
+	case group == groupSet && n > 1 && parts[0] != "":
+		return setKey(strings.Join(parts[:n-1], "/"), parts[n-1]), true
+	case (group == groupPolicy || group == groupDeny || group == groupQoS) && n > 2 && parts[0] != "":
+		return key{group: group, network: strings.Join(parts[:n-2], "/"), namespace: parts[n-2], name: parts[n-1]}, true
 	}
 	return key{}, false
 }

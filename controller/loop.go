@@ -32,19 +32,21 @@ type loop struct {
 	unwanted map[key]time.Time     // when rows were first seen to be unwanted
 	retries  map[key]time.Duration // how long the last wait was
 	due      map[key]time.Time     // when to look again without an event
+	learning learning
 }
 
-func newLoop(cfg Config, p *pending) *loop {
+func newLoop(cfg Config, p *pending, m metrics) *loop {
 	return &loop{
 		source:     cfg.Source,
 		pluginType: cfg.PluginType,
 		log:        cfg.Log,
 		pending:    p,
-		inputs:     newInputs(cfg.PluginType, cfg.Zone),
-		ledger:     newLedger(cfg.Source, cfg.Log),
+		inputs:     newInputs(cfg.PluginType, cfg.Zone, cfg.Learn),
+		ledger:     newLedger(cfg.Source, cfg.Log, m),
 		unwanted:   map[key]time.Time{},
 		retries:    map[key]time.Duration{},
 		due:        map[key]time.Time{},
+		learning:   newLearning(cfg.AnnotatePod),
 	}
 }
 
@@ -63,7 +65,10 @@ func (l *loop) run(ctx context.Context, db database) error {
 	for _, owner := range owners {
 		l.pending.addOwner(owner)
 	}
-	maps.Copy(l.inputs.dirty, l.inputs.all())
+	// What an earlier session has seen may be there no more.
+	for k := range l.inputs.all() {
+		l.pending.addKey(k)
+	}
 	for {
 		if err := l.turn(ctx, db); err != nil {
 			return err
@@ -86,8 +91,10 @@ func (l *loop) alarm() <-chan time.Time {
 	if len(l.ledger.dirty) > 0 {
 		waits = append(waits, minRetry)
 	}
-	for _, t := range l.due {
-		waits = append(waits, time.Until(t))
+	for _, times := range []map[key]time.Time{l.due, l.learning.deaf} {
+		for _, t := range times {
+			waits = append(waits, time.Until(t))
+		}
 	}
 	if len(waits) == 0 {
 		return nil
@@ -109,12 +116,19 @@ func (l *loop) turn(ctx context.Context, db database) error {
 		l.look(o)
 	}
 	// What is there matters to the rulings on NADs.
-	bound := map[key]bool{}
-	if err := l.observe(db, keys, bound); err != nil {
+	if err := l.observe(db, keys); err != nil {
 		return err
 	}
 	if l.inputs.rule() {
 		l.ledger.set(kindNAD, l.inputs.nadProblems())
+		l.setLearners()
+	}
+	for h := range l.pending.takeHeard() {
+		l.hear(time.Now(), h)
+	}
+	l.listen(time.Now())
+	if l.pending.takeAll() {
+		maps.Copy(l.inputs.dirty, l.inputs.all())
 	}
 	maps.Copy(keys, l.inputs.takeDirty())
 	for k, t := range l.due {
@@ -122,19 +136,20 @@ func (l *loop) turn(ctx context.Context, db database) error {
 			keys[k] = true
 		}
 	}
-	if err := l.observe(db, keys, bound); err != nil {
-		return err
-	}
-	var networks, ports []key
+	l.inputs.enrolAll(keys)
+	// Rows of a network that is not there yet come first, since all others need
+	// them. The rest is one transaction, so that a port is never without what it
+	// belongs to.
+	var first, rest []key
 	for k := range keys {
-		if k.isPort() {
-			ports = append(ports, k)
+		if k.group == groupNetwork && !l.inputs.rows[k].present {
+			first = append(first, k)
 		} else {
-			networks = append(networks, k)
+			rest = append(rest, k)
 		}
 	}
-	for _, batch := range [][]key{networks, ports} {
-		if err := l.settle(ctx, db, batch, bound); err != nil {
+	for _, batch := range [][]key{first, rest} {
+		if err := l.settle(ctx, db, batch); err != nil {
 			return err
 		}
 	}
@@ -147,19 +162,14 @@ func (l *loop) turn(ctx context.Context, db database) error {
 	return nil
 }
 
-// observe reads the rows of those keys that are not yet in bound, which has
-// whether OVN has bound them.
-func (l *loop) observe(db database, keys, bound map[key]bool) error {
+// observe reads the rows of keys.
+func (l *loop) observe(db database, keys map[key]bool) error {
 	for k := range keys {
-		if _, done := bound[k]; done {
-			continue
-		}
 		rows, err := db.Rows(k.String(), nbdb.Rows{})
 		if err != nil {
 			return err
 		}
 		l.inputs.observe(k, rows)
-		bound[k] = isBound(rows)
 	}
 	return nil
 }
@@ -191,7 +201,27 @@ func (l *loop) look(o object) {
 		if n != nil && n.ours {
 			l.ledger.know(o)
 		}
+	case kindNamespace:
+		var labels map[string]string
+		if object := l.source.Object(o.kind, o.namespace, o.name); object != nil {
+			labels = object.GetLabels()
+		}
+		l.inputs.setNamespace(o.name, labels)
+	case kindPolicy, kindQoS:
+		l.lookAtRegulation(o)
 	}
+}
+
+// lookAtRegulation reads a policy or a QoS anew.
+func (l *loop) lookAtRegulation(o object) {
+	var r *regulation
+	if object := l.source.Object(o.kind, o.namespace, o.name); object != nil {
+		r = parseRegulation(object)
+	}
+	if l.inputs.setRegulation(o, r) {
+		l.ledger.renew(o)
+	}
+	l.ledger.set(o.String(), r.problems(o))
 }
 
 // lookAtNode reads a node anew, and if it has changed, what is on it.
@@ -211,5 +241,13 @@ func (l *loop) lookAtNode(name string) {
 // gone reports whether an object does not exist, as far as was looked.
 func (l *loop) gone(o object) bool {
 	name := o.namespace + "/" + o.name
-	return l.inputs.pods[name] == nil && o.kind == kindPod || l.inputs.nads[name] == nil && o.kind == kindNAD
+	switch o.kind {
+	case kindPod:
+		return l.inputs.pods[name] == nil
+	case kindNAD:
+		return l.inputs.nads[name] == nil
+	case kindPolicy, kindQoS:
+		return l.inputs.regulations.all[o] == nil
+	}
+	return false
 }

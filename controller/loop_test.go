@@ -30,6 +30,10 @@ type bench struct {
 	db   *rowStore
 	zone string
 	stop func()
+
+	// prepare changes the loop before it starts, if set.
+	prepare func(l *loop, m *memory)
+	pending *pending
 }
 
 // startBench runs the test in a bubble, on objects that exist at the start.
@@ -38,8 +42,13 @@ func startBench(t *testing.T, test func(b *bench), objects ...string) {
 }
 
 func startBenchInZone(t *testing.T, zone string, test func(b *bench), objects ...string) {
+	(&bench{zone: zone}).run(t, test, objects...)
+}
+
+// run runs the test with b in a bubble, on objects that exist at the start.
+func (b *bench) run(t *testing.T, test func(b *bench), objects ...string) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &bench{t: t, m: newMemory(), db: &rowStore{}, zone: zone}
+		b.t, b.m, b.db = t, newMemory(), &rowStore{}
 		for _, o := range objects {
 			b.m.set(t, o)
 		}
@@ -53,9 +62,18 @@ func (b *bench) start() {
 	ctx, cancel := context.WithCancel(b.t.Context())
 	p := newPending()
 	b.db.changed = p.addOwner
-	l := newLoop(Config{Source: b.m, PluginType: DefaultPluginType, Zone: b.zone, Log: slog.New(slog.DiscardHandler)}, p)
+	m, err := newMetrics(nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	l := newLoop(Config{Source: b.m, PluginType: DefaultPluginType, Zone: b.zone, Log: slog.New(slog.DiscardHandler)}, p, m)
+	b.pending = p
+	if b.prepare != nil {
+		b.prepare(l, b.m)
+	}
 	done := make(chan struct{})
 	go b.m.Run(ctx, p.addObject, p.setSynced)
+	go l.learning.errands.run(ctx)
 	go func() {
 		defer close(done)
 		if err := l.run(ctx, b.db); ctx.Err() == nil {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -16,11 +17,18 @@ import (
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/podnet"
 )
 
+// resourceAnnotation names the device plugin's resource that an attachment gets a
+// device of, as multus reads it.
+const resourceAnnotation = "k8s.v1.cni.cncf.io/resourceName"
+
 // nad is what matters of a NAD. It is not changed once made.
 type nad struct {
+	source  *unstructured.Unstructured
 	name    string // namespace/name
 	created time.Time
 	config  string
+	// device is true where attachments have devices of a device plugin.
+	device bool
 	// ours is false for the NADs of other programs.
 	ours bool
 	conf *podnet.NetConf // nil when invalid
@@ -28,7 +36,8 @@ type nad struct {
 }
 
 func parseNAD(u *unstructured.Unstructured, pluginType string) *nad {
-	n := &nad{name: u.GetNamespace() + "/" + u.GetName(), created: u.GetCreationTimestamp().Time}
+	n := &nad{source: u, name: u.GetNamespace() + "/" + u.GetName(), created: u.GetCreationTimestamp().Time}
+	n.device = u.GetAnnotations()[resourceAnnotation] != ""
 	n.config, _, _ = unstructured.NestedString(u.Object, "spec", "config")
 	var plugin struct {
 		Type string `json:"type"`
@@ -47,6 +56,13 @@ func parseNAD(u *unstructured.Unstructured, pluginType string) *nad {
 		n.conf = conf
 	}
 	return n
+}
+
+// same reports whether the NADs mean the same.
+func (n *nad) same(other *nad) bool {
+	return n.config == other.config && n.device == other.device && n.created.Equal(other.created) &&
+		maps.Equal(n.source.GetLabels(), other.source.GetLabels()) &&
+		reflect.DeepEqual(n.source.GetOwnerReferences(), other.source.GetOwnerReferences())
 }
 
 // ruling is whether a NAD of ours is served, and if not, why.
@@ -137,6 +153,10 @@ func disagreement(a, b *podnet.NetConf) string {
 		return fmt.Sprintf("vlanID is %d here and %d there", a.VLANID, b.VLANID)
 	case a.MTU != b.MTU:
 		return fmt.Sprintf("mtu is %d here and %d there", a.MTU, b.MTU)
+	case a.Learn != b.Learn:
+		return fmt.Sprintf("learn is %q here and %q there", a.Learn, b.Learn)
+	case a.AllowDHCPServer != b.AllowDHCPServer:
+		return fmt.Sprintf("allowDHCPServer is %v here and %v there", a.AllowDHCPServer, b.AllowDHCPServer)
 	}
 	return ""
 }

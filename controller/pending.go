@@ -12,6 +12,8 @@ type pending struct {
 	mu      sync.Mutex
 	objects map[object]bool
 	keys    map[key]bool
+	heard   map[heard]bool
+	all     bool
 
 	wake   chan struct{} // holds a token when there is something
 	once   sync.Once
@@ -22,6 +24,7 @@ func newPending() *pending {
 	return &pending{
 		objects: map[object]bool{},
 		keys:    map[key]bool{},
+		heard:   map[heard]bool{},
 		wake:    make(chan struct{}, 1),
 		synced:  make(chan struct{}),
 	}
@@ -36,8 +39,36 @@ func (p *pending) addObject(kind, namespace, name string) {
 // addOwner adds the group that the owner of a row names.
 func (p *pending) addOwner(owner string) {
 	if k, ok := parseKey(owner); ok {
-		p.add(func() { p.keys[k] = true })
+		p.addKey(k)
 	}
+}
+
+func (p *pending) addKey(k key) { p.add(func() { p.keys[k] = true }) }
+
+// addAll has the loop look at everything.
+func (p *pending) addAll() { p.add(func() { p.all = true }) }
+
+// takeAll reports whether everything is to be looked at, once.
+func (p *pending) takeAll() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := p.all
+	p.all = false
+	return all
+}
+
+// addHeard adds a MAC address that a learner has heard something of.
+func (p *pending) addHeard(routerPort, mac string) {
+	p.add(func() { p.heard[heard{routerPort, mac}] = true })
+}
+
+// takeHeard takes what addHeard has added.
+func (p *pending) takeHeard() map[heard]bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.heard
+	p.heard = map[heard]bool{}
+	return h
 }
 
 func (p *pending) add(put func()) {

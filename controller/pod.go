@@ -5,6 +5,7 @@ package controller
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -16,11 +17,16 @@ import (
 
 // pod is what matters of a pod. It is not changed once made.
 type pod struct {
+	namespace  string
 	uid, node  string
+	labels     map[string]string
 	created    time.Time
 	annotation string
-	// active is a pod that is scheduled and not completed.
-	active bool
+	// vm names the virtual machine that runs in the pod, "" for none.
+	vm string
+	// active is a pod that is scheduled and not completed, leaving one that is being
+	// deleted.
+	active, leaving bool
 	// err is why the annotation, or one key in it, can't be read.
 	err error
 	// entries is nil when the annotation can't be read at all.
@@ -29,20 +35,29 @@ type pod struct {
 
 // entry is what the annotation says about one attachment.
 type entry struct {
-	key   key
-	mac   string
-	addrs []netip.Addr
+	key key
+	mac string
+	// addrs are distinct, with the length of their subnet.
+	addrs    []netip.Prefix
+	gateways []netip.Addr
+	server   netip.Addr // DHCP server, the zero Addr if unknown
+	// state is the lease's, "" where another program wrote the entry.
+	state string
 	// err is why the entry can't be used; the other fields are not set then.
 	err error
 }
 
 func parsePod(p *corev1.Pod) *pod {
 	out := &pod{
+		namespace:  p.Namespace,
 		uid:        string(p.UID),
+		labels:     p.Labels,
 		node:       p.Spec.NodeName,
 		created:    p.CreationTimestamp.Time,
 		annotation: p.Annotations[podnet.Annotation],
+		vm:         podnet.VMName(p),
 		active:     p.Spec.NodeName != "" && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed,
+		leaving:    p.DeletionTimestamp != nil,
 		entries:    []entry{},
 	}
 	networks, err := podnet.ParseNetworks(out.annotation)
@@ -57,7 +72,7 @@ func parsePod(p *corev1.Pod) *pod {
 			out.err = fmt.Errorf("annotation %s: key %q is not namespace/name or namespace/name/number", podnet.Annotation, nadKey)
 		default:
 			e := parseEntry(networks, nadKey)
-			e.key = key{nadKey: nadKey, namespace: p.Namespace, pod: p.Name}
+			e.key = portKey(nadKey, p.Namespace, p.Name)
 			out.entries = append(out.entries, e)
 		}
 	}
@@ -73,14 +88,35 @@ func parseEntry(networks podnet.Networks, nadKey string) entry {
 	if err != nil {
 		return entry{err: err}
 	}
-	out := entry{mac: e.MAC.String()}
+	out := entry{mac: e.MAC.String(), gateways: e.Gateways}
 	for _, prefix := range e.Addrs {
-		if a := prefix.Addr(); !slices.Contains(out.addrs, a) {
-			out.addrs = append(out.addrs, a)
+		if _, twice := out.prefix(prefix.Addr()); !twice {
+			out.addrs = append(out.addrs, prefix)
+		}
+	}
+	if d := e.DHCP; d != nil {
+		out.state = d.State
+		if d.Server != nil {
+			out.server = *d.Server
 		}
 	}
 	return out
 }
+
+// prefix is an address of the entry with the length of its subnet; ok is false
+// when the entry doesn't have it.
+func (e entry) prefix(a netip.Addr) (p netip.Prefix, ok bool) {
+	i := slices.IndexFunc(e.addrs, func(p netip.Prefix) bool { return p.Addr() == a })
+	if i < 0 {
+		return netip.Prefix{}, false
+	}
+	return e.addrs[i], true
+}
+
+// open reports whether nothing has confirmed what address the port has. That of
+// a pod is on its interface as soon as it is known; that of a virtual machine is
+// for its guest to take, or not.
+func (p *pod) open(e entry) bool { return p.vm != "" && e.state != podnet.StateBound }
 
 // problems are what is wrong with a pod as a whole.
 func (p *pod) problems(o object) []problem {
@@ -93,7 +129,8 @@ func (p *pod) problems(o object) []problem {
 // same reports whether the pods' rows are the same.
 func (p *pod) same(other *pod) bool {
 	return p.uid == other.uid && p.node == other.node && p.created.Equal(other.created) &&
-		p.annotation == other.annotation && p.active == other.active
+		p.annotation == other.annotation && p.active == other.active && p.leaving == other.leaving && p.vm == other.vm &&
+		maps.Equal(p.labels, other.labels)
 }
 
 // entry is what the annotation says about an attachment; ok is false when it

@@ -28,6 +28,21 @@ const (
 	ReasonNetworkUnusable = "NetworkUnusable"
 	// ReasonMACInUse: another port of the network has the pod's MAC address.
 	ReasonMACInUse = "MACAddressInUse"
+	// ReasonAddressInUse: two pods' ports on a network want one IP address.
+	ReasonAddressInUse = "AddressInUse"
+	// ReasonAddressRefused: the address that a virtual machine's guest speaks from
+	// is not taken to be its own.
+	ReasonAddressRefused = "AddressRefused"
+	// ReasonFlood: a virtual machine's guest speaks from so many addresses that
+	// OVN doesn't listen to it for a while.
+	ReasonFlood = "TooManyAddresses"
+	// ReasonNotBound: OVN has not bound the port of a pod where the pod is.
+	ReasonNotBound = "PortNotBound"
+	// ReasonInvalidPolicy: a MultiNetworkPolicy can't be used as it is. Until it
+	// can, nothing is allowed to the pods that it selects.
+	ReasonInvalidPolicy = "InvalidPolicy"
+	// ReasonInvalidQoS: a NetworkQoS can't be used, and isn't.
+	ReasonInvalidQoS = "InvalidNetworkQoS"
 	// ReasonRefused: the northbound database did not take the rows, or holds
 	// others of the same name. It is tried again.
 	ReasonRefused = "NorthboundRefused"
@@ -43,8 +58,9 @@ type problem struct {
 // ledger has the problems of all objects by what they came from, and reports
 // those of an object when they change.
 type ledger struct {
-	source Source
-	log    *slog.Logger
+	source  Source
+	log     *slog.Logger
+	metrics metrics
 
 	bySource map[string][]problem
 	byObject map[object]map[string][]problem // then by source
@@ -52,9 +68,9 @@ type ledger struct {
 	reported map[object]map[string]string // messages by reason
 }
 
-func newLedger(source Source, log *slog.Logger) *ledger {
+func newLedger(source Source, log *slog.Logger, m metrics) *ledger {
 	return &ledger{
-		source: source, log: log,
+		source: source, log: log, metrics: m,
 		bySource: map[string][]problem{},
 		byObject: map[object]map[string][]problem{},
 		dirty:    map[object]bool{},
@@ -90,6 +106,13 @@ func (l *ledger) know(o object) {
 	}
 }
 
+// renew makes sure that an object is reported on, also if the report is the same:
+// it says that the object as it is now has been looked at.
+func (l *ledger) renew(o object) {
+	delete(l.reported, o)
+	l.dirty[o] = true
+}
+
 // flush reports the objects whose problems have changed. It returns false when
 // some could not be reported; those are reported by the next flush.
 func (l *ledger) flush(ctx context.Context) bool {
@@ -109,6 +132,7 @@ func (l *ledger) flush(ctx context.Context) bool {
 		if len(now) > 0 || len(before) > 0 {
 			l.log.Info("problems of an object changed", "object", o.String(), "problems", now)
 		}
+		l.metrics.reported(o.kind, before, now)
 		l.reported[o] = now
 		delete(l.dirty, o)
 	}

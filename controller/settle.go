@@ -25,16 +25,16 @@ const (
 
 // settle brings the rows of some keys in line, in one transaction if all is
 // well.
-func (l *loop) settle(ctx context.Context, db database, keys []key, bound map[key]bool) error {
+func (l *loop) settle(ctx context.Context, db database, keys []key) error {
 	var steps []step
 	for _, k := range keys {
 		// What made it dirty until now is seen by this look.
 		delete(l.inputs.dirty, k)
 		s := step{key: k, outcome: l.inputs.desired(k)}
-		l.ledger.set(k.String(), s.outcome.problems)
 		delete(l.due, k)
+		l.ledger.set(k.String(), append(s.outcome.problems, l.bindingProblems(time.Now(), k, s.outcome.rows)...))
 		var act bool
-		if s.want, act = l.target(k, s.outcome, bound[k]); !act {
+		if s.want, act = l.target(k, s.outcome); !act {
 			delete(l.retries, k)
 			continue
 		}
@@ -97,7 +97,11 @@ func (l *loop) apply(ctx context.Context, db database, steps []step) error {
 func (l *loop) applied(s step) {
 	l.log.Debug("rows written", "key", s.change.Key, "change", s.change)
 	delete(l.retries, s.key)
-	l.inputs.observe(s.key, s.want)
+	there := l.inputs.rows[s.key].present
+	l.inputs.wrote(s.key, s.want)
+	if there || s.key.group != groupNetwork {
+		return
+	}
 	// Ports may have waited for their switch, or lost it with their rows.
 	for _, nad := range l.inputs.rulings.networks[s.key.network] {
 		l.inputs.touch(l.inputs.byNAD.of(nad.name))
@@ -123,6 +127,9 @@ func (l *loop) concerned(k key) []object {
 	if k.isPort() && l.inputs.pods[k.podName()] != nil {
 		objects = append(objects, podObject(k.podName()))
 	}
+	if o := k.regulation(); l.inputs.regulations.all[o] != nil {
+		return append(objects, o)
+	}
 	for _, nad := range l.inputs.rulings.networks[k.network] {
 		objects = append(objects, nadObject(nad.name))
 	}
@@ -131,25 +138,23 @@ func (l *loop) concerned(k key) []object {
 
 // target is what a key's rows are to be at this moment. act is false when there
 // is nothing to do about them now.
-func (l *loop) target(k key, d outcome, bound bool) (want nbdb.Rows, act bool) {
+func (l *loop) target(k key, d outcome) (want nbdb.Rows, act bool) {
 	if d.keep || !d.rows.Empty() || !l.inputs.rows[k].present {
 		delete(l.unwanted, k)
 		return d.rows, !d.rows.Empty()
 	}
-	if !k.isPort() {
+	if k.group == groupNetwork {
 		return nbdb.Rows{}, !l.inputs.heldByNet.has(k.network)
+	}
+	if !k.isPort() {
+		return nbdb.Rows{}, true
 	}
 	if l.unwanted[k].IsZero() {
 		l.unwanted[k] = time.Now()
 	}
-	if wait := unboundAfter - time.Since(l.unwanted[k]); bound && wait > 0 {
+	if wait := unboundAfter - time.Since(l.unwanted[k]); wait > 0 && l.bound(k) && !l.inputs.awaited(k) {
 		l.due[k] = time.Now().Add(wait)
 		return nbdb.Rows{}, false
 	}
 	return nbdb.Rows{}, true
-}
-
-// isBound reports whether OVN has bound a port.
-func isBound(owned nbdb.Rows) bool {
-	return slices.ContainsFunc(owned.Ports, func(p nbdb.Port) bool { return p.Up })
 }

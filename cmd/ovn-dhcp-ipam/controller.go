@@ -14,6 +14,7 @@ import (
 
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/controller"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/internal/kube"
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/podnet"
 )
 
 var errObjectsMissing = errors.New("flag --objects: a directory of Kubernetes objects must be given")
@@ -37,7 +38,8 @@ func runController(ctx context.Context, args []string) error {
 		return err
 	}
 	cfg.PluginType, cfg.Log = flags.pluginType, log
-	if cfg.Source, err = from.follow(); err != nil {
+	cfg.AnnotatePod = from.pods.AnnotatePod
+	if cfg.Source, err = from.follow(cfg.Zone); err != nil {
 		return err
 	}
 	if elect && from.kube != nil {
@@ -73,6 +75,8 @@ func lead(ctx context.Context, cfg controller.Config, election kube.Election, cl
 func addControllerFlags(flags *common) *controller.Config {
 	cfg := &controller.Config{}
 	flags.set.StringVar(&cfg.NB, "nb", "unix:/var/run/ovn/ovnnb_db.sock", "`endpoints` of the northbound database, a comma list: unix:PATH, tcp:HOST:PORT, ssl:HOST:PORT")
+	flags.set.StringVar(&cfg.SB, "sb", "", "`endpoints` of the southbound database, in the same form; without it no address is learned from ARP, and where ports are bound is not checked")
+	flags.set.StringVar(&cfg.Learn, "learn", podnet.LearnAuto, "from what the addresses of virtual machines are learned on networks whose NAD doesn't say: off, auto (the DHCP exchanges of their guests) or `all` (ARP too)")
 	flags.set.StringVar(&cfg.PrivateKey, "nb-client-privkey", "", "PEM `file` with the private key for ssl endpoints")
 	flags.set.StringVar(&cfg.Certificate, "nb-client-cert", "", "PEM `file` with the certificate for ssl endpoints")
 	flags.set.StringVar(&cfg.CACert, "nb-client-cacert", "", "PEM `file` with the authority that has issued the servers' certificates")

@@ -82,7 +82,7 @@ func (c *common) parse(args []string) (*slog.Logger, error) {
 // source is where the objects are, as a daemon needs it.
 type source struct {
 	pods   cniserver.Pods
-	follow func() (controller.Source, error)
+	follow func(zone string) (controller.Source, error)
 	// cluster is the cluster's identity, as the source knows it.
 	cluster func(ctx context.Context) (string, error)
 	// kube is nil with a directory of objects.
@@ -97,7 +97,7 @@ func (c *common) source(component string, log *slog.Logger) (source, error) {
 		}
 		return source{
 			pods:    dir,
-			follow:  func() (controller.Source, error) { return dir, nil },
+			follow:  func(string) (controller.Source, error) { return dir, nil },
 			cluster: func(context.Context) (string, error) { return machineID() },
 		}, nil
 	}
@@ -107,7 +107,7 @@ func (c *common) source(component string, log *slog.Logger) (source, error) {
 	}
 	return source{
 		pods:    client,
-		follow:  func() (controller.Source, error) { return client.NewSource() },
+		follow:  func(zone string) (controller.Source, error) { return client.NewSource(zone), nil },
 		cluster: client.ClusterID,
 		kube:    client,
 	}, nil

@@ -32,8 +32,8 @@ func runStandalone(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	controllerConfig.PluginType = flags.pluginType
-	if controllerConfig.Source, err = from.follow(); err != nil {
+	controllerConfig.PluginType, controllerConfig.AnnotatePod = flags.pluginType, from.pods.AnnotatePod
+	if controllerConfig.Source, err = from.follow(""); err != nil {
 		return err
 	}
 	c, err := controller.New(*controllerConfig)

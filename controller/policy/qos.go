@@ -189,19 +189,3 @@ func (q *QoS) Compile(n Network) Compiled {
 	}
 	return Compiled{nbdb.Rows{QoS: rows}, sorted(all), from.Row.Name}
 }
-
-// Ready is the condition of a NetworkQoS in a zone. problem is why it isn't
-// applied. The time of the transition is not set.
-func Ready(zone string, generation int64, problem error) metav1.Condition {
-	out := metav1.Condition{
-		Type:               "Ready-In-Zone-" + zone,
-		Status:             metav1.ConditionTrue,
-		ObservedGeneration: generation,
-		Reason:             "Success",
-		Message:            "The rules are in OVN's northbound database.",
-	}
-	if problem != nil {
-		out.Status, out.Reason, out.Message = metav1.ConditionFalse, "Failed", problem.Error()
-	}
-	return out
-}

@@ -4,7 +4,6 @@
 package policy
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -80,15 +79,5 @@ func TestQoSErrors(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) || q != nil {
 			t.Errorf("%s: %v, error %v, want %s", text, q, err, want)
 		}
-	}
-}
-
-func TestReady(t *testing.T) {
-	good := Ready("z", 7, nil)
-	if good.Type != "Ready-In-Zone-z" || good.Status != metav1.ConditionTrue || good.Reason != "Success" || good.ObservedGeneration != 7 || good.Message == "" {
-		t.Errorf("condition %+v", good)
-	}
-	if bad := Ready("z", 7, errors.New("wrong")); bad.Type != good.Type || bad.Status != metav1.ConditionFalse || bad.Reason != "Failed" || bad.Message != "wrong" {
-		t.Errorf("condition %+v", bad)
 	}
 }

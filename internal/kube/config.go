@@ -51,6 +51,9 @@ func New(cfg Config) (*Client, error) {
 	rest.AddUserAgent(config, cfg.Component)
 	// The server's priority and fairness limit who asks too much.
 	config.QPS = -1
+	// Both ends would compress each change of a watch by itself: that takes more
+	// time than it saves.
+	config.DisableCompression = true
 	forDynamic := rest.CopyConfig(config)
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -301,5 +302,29 @@ func TestWaitingForTheLockEnds(t *testing.T) {
 	}
 	if err := d.AnnotatePod(t.Context(), "ns", "web", "u1", "a", func(string) (string, error) { return "x", nil }); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestListPods(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, "web.json", pod("ns", "web", "u1"))
+	put(t, dir, "db.json", pod("other", "db", "u2"))
+	d := open(t, dir)
+	for _, test := range []struct {
+		namespace string
+		want      []string
+	}{{"", []string{"db", "web"}}, {"ns", []string{"web"}}, {"none", nil}} {
+		pods, err := d.ListPods(context.Background(), test.namespace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, p := range pods {
+			got = append(got, p.Name)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, test.want) {
+			t.Errorf("namespace %q: got %v, want %v", test.namespace, got, test.want)
+		}
 	}
 }

@@ -104,26 +104,39 @@ func (c *cluster) createNAD(ctx context.Context, physicalNetwork string) error {
 	return err
 }
 
-// watch follows the pods until ctx ends or stop is called. A plain watch would
-// not do: under load the server ends some.
+// watch follows the pods until ctx ends or stop is called. Under load the server
+// ends some watches; a reflector begins another.
 func (c *cluster) watch(ctx context.Context) (stop func()) {
-	put := func(object any) {
-		if pod, ok := object.(*corev1.Pod); ok {
-			c.seen.put(pod.Name, pod)
-		}
-	}
-	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: cache.NewListWatchFromClient(c.client.CoreV1().RESTClient(), "pods", namespace, fields.Everything()),
-		ObjectType:    &corev1.Pod{},
-		Handler:       cache.ResourceEventHandlerFuncs{AddFunc: put, UpdateFunc: func(_, now any) { put(now) }},
-	})
+	from := cache.NewListWatchFromClient(c.client.CoreV1().RESTClient(), "pods", namespace, fields.Everything())
+	reflector := cache.NewReflector(from, &corev1.Pod{}, sightings{c.seen}, 0)
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	running.Go(func() { informer.RunWithContext(ctx) })
+	running.Go(func() { reflector.RunWithContext(ctx) })
 	return func() {
 		cancel()
 		running.Wait()
 	}
+}
+
+// sightings puts pods on a board at once when a watch tells of them, with no
+// informer's queue in between.
+type sightings struct{ *board[*corev1.Pod] }
+
+func (s sightings) Add(object any) error { return s.Update(object) }
+func (s sightings) Delete(any) error     { return nil }
+func (s sightings) Resync() error        { return nil }
+
+func (s sightings) Update(object any) error {
+	pod := object.(*corev1.Pod)
+	s.put(pod.Name, pod)
+	return nil
+}
+
+func (s sightings) Replace(objects []any, _ string) error {
+	for _, object := range objects {
+		s.Update(object)
+	}
+	return nil
 }
 
 // createPod creates a pod, with the annotation that says what its network gave

@@ -34,8 +34,26 @@ type system struct {
 	first struct{ announced, cost float64 }
 }
 
+// size is a number of ports, and what is measured when there are so many.
+type size struct {
+	ports   int
+	measure []func(*system, context.Context) error
+}
+
 // controller measures the controller on one network that grows.
-func (b *bench) controller(ctx context.Context) (err error) {
+func (b *bench) controller(ctx context.Context) error {
+	all := []func(*system, context.Context) error{(*system).latency, (*system).cost, (*system).restart, (*system).restoration}
+	return b.growing(ctx, []size{{1000, all}, {3000, []func(*system, context.Context) error{(*system).cost}}, {5000, all}})
+}
+
+// latency measures how long single changes take, and no more.
+func (b *bench) latency(ctx context.Context) error {
+	one := []func(*system, context.Context) error{(*system).latency}
+	return b.growing(ctx, []size{{1000, one}, {5000, one}})
+}
+
+// growing measures the controller at each size.
+func (b *bench) growing(ctx context.Context, sizes []size) (err error) {
 	progress("starting etcd, kube-apiserver and the northbound database")
 	l, err := lab.Start(ctx, lab.Options{NBOnly: true})
 	if err != nil {
@@ -64,7 +82,7 @@ func (b *bench) controller(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.running.stop()) }()
-	if err := s.grown(ctx); err != nil {
+	if err := s.grown(ctx, sizes); err != nil {
 		return err
 	}
 	return s.table.print()
@@ -80,18 +98,11 @@ func (s *system) start() error {
 }
 
 // grown takes the figures at each size.
-func (s *system) grown(ctx context.Context) error {
+func (s *system) grown(ctx context.Context, sizes []size) error {
 	if err := s.guarded(ctx, s.join); err != nil {
 		return err
 	}
-	for _, step := range []struct {
-		ports   int
-		measure []func(*system, context.Context) error
-	}{
-		{1000, []func(*system, context.Context) error{(*system).latency, (*system).cost, (*system).restart, (*system).restoration}},
-		{3000, []func(*system, context.Context) error{(*system).cost}},
-		{5000, []func(*system, context.Context) error{(*system).latency, (*system).cost, (*system).restart, (*system).restoration}},
-	} {
+	for _, step := range sizes {
 		progress("controller: growing to %d pods", step.ports)
 		if err := s.guarded(ctx, func(ctx context.Context) error { return s.burst(ctx, step.ports) }); err != nil {
 			return err

@@ -8,8 +8,9 @@
 //	bench BIN HELLO [PART...]
 //
 // BIN is the folder with the product's commands, HELLO the program of
-// test/bench/hello, built like them. The parts are shim, add and controller; all
-// if none is named. It is run as root, in the module's root folder.
+// test/bench/hello, built like them. The parts are shim, add and controller, all
+// if none is named; latency is the controller's single changes alone. It is run
+// as root, in the module's root folder.
 package main
 
 import (
@@ -47,19 +48,22 @@ type bench struct {
 type part struct {
 	name    string
 	measure func(*bench, context.Context) error
+	// named is a part of another one, measured alone when it is named.
+	named bool
 }
 
 func parts() []part {
 	return []part{
-		{"shim", (*bench).shim},
-		{"add", (*bench).add},
-		{"controller", (*bench).controller},
+		{name: "shim", measure: (*bench).shim},
+		{name: "add", measure: (*bench).add},
+		{name: "controller", measure: (*bench).controller},
+		{name: "latency", measure: (*bench).latency, named: true},
 	}
 }
 
 func run(args []string) error {
 	if len(args) < 2 {
-		return errors.New("usage: bench BIN HELLO [shim] [add] [controller]")
+		return errors.New("usage: bench BIN HELLO [shim] [add] [controller] [latency]")
 	}
 	chosen, err := choose(args[2:])
 	if err != nil {
@@ -84,7 +88,7 @@ func run(args []string) error {
 
 func choose(names []string) ([]part, error) {
 	if len(names) == 0 {
-		return parts(), nil
+		return slices.DeleteFunc(parts(), func(p part) bool { return p.named }), nil
 	}
 	var chosen []part
 	for _, name := range names {

@@ -1,0 +1,226 @@
+// Copyright The ovn-dhcp-ipam Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/nbdb"
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/podnet"
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/sbdb"
+)
+
+const (
+	// bindWithin is how long OVN may take to bind a port before that is a problem.
+	bindWithin = 10 * time.Second
+	// deafFor is how long a learner doesn't listen to a port that floods it.
+	deafFor = 5 * time.Minute
+	// relearnAfter is when an address is accepted again that should be in the
+	// annotation by then.
+	relearnAfter = 5 * time.Second
+	// writeTimeout bounds the writing of an address that was learned.
+	writeTimeout = 10 * time.Second
+)
+
+// southbound is OVN's southbound database as the loop needs it.
+type southbound interface {
+	Binding(port string) (b sbdb.Binding, known bool)
+	Lessons(routerPort, mac string) []sbdb.Lesson
+	SetLearners(routerPorts map[string]bool)
+	Unlearn(ctx context.Context, lessons ...sbdb.Lesson) error
+}
+
+// heard is a MAC address that a learner has heard something of.
+type heard struct{ routerPort, mac string }
+
+// AnnotatePod replaces the value of one annotation of the pod with this UID by
+// what change makes of the present one, "" standing for an annotation that is not
+// set. Nothing that somebody else writes meanwhile is lost.
+type AnnotatePod func(ctx context.Context, namespace, name string, uid types.UID, annotation string, change func(old string) (string, error)) error
+
+// learning is what the loop does about the addresses that OVN learns. All of it
+// happens in the loop, but for the writing.
+type learning struct {
+	sb       southbound // nil if it is not watched
+	annotate AnnotatePod
+	errands  *errands
+	networks map[string]string // by the router port of their learner
+	deaf     map[key]time.Time // until when ports that flood are not listened to
+	accepted map[key]acceptance
+	unbound  map[key]time.Time // since when ports are not where they should be
+}
+
+func newLearning(annotate AnnotatePod) learning {
+	return learning{
+		annotate: annotate,
+		errands:  newErrands(),
+		networks: map[string]string{},
+		deaf:     map[key]time.Time{},
+		accepted: map[key]acceptance{},
+		unbound:  map[key]time.Time{},
+	}
+}
+
+// acceptance is an address that is on its way into an annotation.
+type acceptance struct {
+	addr netip.Addr
+	at   time.Time
+}
+
+// setLearners has the view watch the learners of the networks that there are.
+func (l *loop) setLearners() {
+	if l.learning.sb == nil {
+		return
+	}
+	ports := map[string]bool{}
+	clear(l.learning.networks)
+	for network := range l.inputs.rulings.networks {
+		if l.inputs.learns(network) {
+			port := podnet.LearnerPortName(network)
+			ports[port] = true
+			l.learning.networks[port] = network
+		}
+	}
+	l.learning.sb.SetLearners(ports)
+}
+
+// hear looks at what a learner has heard of a MAC address.
+func (l *loop) hear(now time.Time, h heard) {
+	network, ok := l.learning.networks[h.routerPort]
+	if !ok {
+		return
+	}
+	lessons := l.learning.sb.Lessons(h.routerPort, h.mac)
+	c := l.inputs.conclude(now, network, h.mac, lessons)
+	if c.port == (key{}) {
+		return
+	}
+	from := "lessons/" + c.port.String()
+	if c.refused == "" {
+		l.ledger.set(from, nil)
+	}
+	switch {
+	case c.flood:
+		l.ledger.set("flood/"+c.port.String(), []problem{{podObject(c.port.podName()), ReasonFlood,
+			fmt.Sprintf("attachment %s speaks from more than %d addresses: OVN does not learn from it for %v", c.port.nadKey, floodLimit, deafFor)}})
+		l.deafen(c.port, network, now.Add(deafFor))
+	case c.refused != "":
+		l.ledger.set(from, []problem{{podObject(c.port.podName()), ReasonAddressRefused, fmt.Sprintf("attachment %s: %s", c.port.nadKey, c.refused)}})
+		return
+	case c.accept.IsValid():
+		last := l.learning.accepted[c.port]
+		if last.addr == c.accept.Addr() && now.Sub(last.at) < relearnAfter {
+			return
+		}
+		l.learning.accepted[c.port] = acceptance{c.accept.Addr(), now}
+		l.inputs.changed(now, c.port)
+		l.log.Info("address learned", "pod", c.port.podName(), "nad", c.port.nadKey, "address", c.accept)
+	}
+	l.learning.errands.add(func(ctx context.Context) { l.learn(ctx, h, c) })
+}
+
+// learn writes what follows from what was heard. It runs beside the loop.
+func (l *loop) learn(ctx context.Context, h heard, c conclusion) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	var err error
+	if c.accept.IsValid() {
+		err = l.learning.annotate(ctx, c.port.namespace, c.port.pod, types.UID(c.uid), podnet.Annotation, func(old string) (string, error) {
+			return learned(old, c.port, c.accept)
+		})
+	}
+	if err == nil {
+		for some := range slices.Chunk(c.superseded, 500) {
+			if err = l.learning.sb.Unlearn(ctx, some...); err != nil {
+				break
+			}
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		l.log.Warn("learned address can't be written", "pod", c.port.podName(), "err", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(minRetry):
+		}
+		l.pending.addHeard(h.routerPort, h.mac)
+	}
+}
+
+// deafen keeps a learner from listening to a port.
+func (l *loop) deafen(k key, network string, until time.Time) {
+	name := podnet.PortName(k.nadKey, k.namespace, k.pod)
+	if l.inputs.flooding[network] == nil {
+		l.inputs.flooding[network] = map[string]bool{}
+	}
+	if !l.inputs.flooding[network][name] {
+		l.inputs.flooding[network][name] = true
+		l.inputs.dirty[networkKey(network)] = true
+	}
+	l.learning.deaf[k] = until
+}
+
+// listen ends the deafness of ports for which it is time, or that are gone.
+func (l *loop) listen(now time.Time) {
+	for k, until := range l.learning.deaf {
+		if now.Before(until) && l.inputs.rows[k].present {
+			continue
+		}
+		delete(l.learning.deaf, k)
+		l.ledger.set("flood/"+k.String(), nil)
+		for network, ports := range l.inputs.flooding {
+			if name := podnet.PortName(k.nadKey, k.namespace, k.pod); ports[name] {
+				delete(ports, name)
+				l.inputs.dirty[networkKey(network)] = true
+			}
+		}
+	}
+}
+
+// bound reports whether OVN has bound a port: some chassis has it, or where the
+// southbound database is not watched, the northbound one says so.
+func (l *loop) bound(k key) bool {
+	if l.learning.sb != nil {
+		if b, known := l.learning.sb.Binding(podnet.PortName(k.nadKey, k.namespace, k.pod)); known {
+			return b.Bound()
+		}
+	}
+	return l.inputs.rows[k].bound
+}
+
+// bindingProblems are what is wrong with where a port is bound that is wanted on
+// a chassis. A port that is not bound is given some time.
+func (l *loop) bindingProblems(now time.Time, k key, want nbdb.Rows) []problem {
+	if l.learning.sb == nil || !k.isPort() || len(want.Ports) == 0 {
+		delete(l.learning.unbound, k)
+		return nil
+	}
+	port := want.Ports[0]
+	chassis := port.Options["requested-chassis"]
+	b, known := l.learning.sb.Binding(port.Name)
+	if !known || b.On(chassis) {
+		delete(l.learning.unbound, k)
+		return nil
+	}
+	trouble := func(format string, args ...any) []problem {
+		return []problem{{podObject(k.podName()), ReasonNotBound, fmt.Sprintf("port %s of attachment %s, which is for chassis %s, ", port.Name, k.nadKey, chassis) + fmt.Sprintf(format, args...)}}
+	}
+	if b.Bound() {
+		return trouble("is bound on chassis %s (%s)", b.Chassis, b.Hostname)
+	}
+	if l.learning.unbound[k].IsZero() {
+		l.learning.unbound[k] = now
+	}
+	since := l.learning.unbound[k]
+	if wait := bindWithin - now.Sub(since); wait > 0 {
+		l.due[k] = now.Add(wait)
+		return nil
+	}
+	return trouble("has not been bound by any for %v", now.Sub(since).Round(time.Second))
+}
