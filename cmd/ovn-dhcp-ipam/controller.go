@@ -14,7 +14,6 @@ import (
 
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/controller"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/internal/kube"
-	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/podnet"
 )
 
 var errObjectsMissing = errors.New("flag --objects: a directory of Kubernetes objects must be given")
@@ -23,6 +22,7 @@ func runController(ctx context.Context, args []string) error {
 	flags := newFlags("controller", "Keep OVN's northbound database in step with the pods.")
 	flags.addSource(true)
 	cfg := addControllerFlags(flags)
+	metrics := flags.addMetrics()
 	var elect bool
 	election := kube.Election{Name: "ovn-dhcp-ipam-controller"}
 	flags.set.StringVar(&cfg.Zone, "zone", "", "`zone` of nodes whose northbound database this is, where each zone has one")
@@ -37,19 +37,19 @@ func runController(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	cfg.PluginType, cfg.Log = flags.pluginType, log
-	cfg.AnnotatePod = from.pods.AnnotatePod
+	cfg.PluginType, cfg.Learn, cfg.Log = flags.pluginType, flags.learn, log
+	cfg.AnnotatePod, cfg.Metrics = from.pods.AnnotatePod, metrics.registry
 	if cfg.Source, err = from.follow(cfg.Zone); err != nil {
 		return err
 	}
 	if elect && from.kube != nil {
-		return lead(ctx, *cfg, election, from.kube)
+		return metrics.run(ctx, func(ctx context.Context) error { return lead(ctx, *cfg, election, from.kube) })
 	}
 	c, err := controller.New(*cfg)
 	if err != nil {
 		return err
 	}
-	return c.Run(ctx)
+	return metrics.run(ctx, c.Run)
 }
 
 // lead runs the controller when this process is elected.
@@ -76,7 +76,6 @@ func addControllerFlags(flags *common) *controller.Config {
 	cfg := &controller.Config{}
 	flags.set.StringVar(&cfg.NB, "nb", "unix:/var/run/ovn/ovnnb_db.sock", "`endpoints` of the northbound database, a comma list: unix:PATH, tcp:HOST:PORT, ssl:HOST:PORT")
 	flags.set.StringVar(&cfg.SB, "sb", "", "`endpoints` of the southbound database, in the same form; without it no address is learned from ARP, and where ports are bound is not checked")
-	flags.set.StringVar(&cfg.Learn, "learn", podnet.LearnAuto, "from what the addresses of virtual machines are learned on networks whose NAD doesn't say: off, auto (the DHCP exchanges of their guests) or `all` (ARP too)")
 	flags.set.StringVar(&cfg.PrivateKey, "nb-client-privkey", "", "PEM `file` with the private key for ssl endpoints")
 	flags.set.StringVar(&cfg.Certificate, "nb-client-cert", "", "PEM `file` with the certificate for ssl endpoints")
 	flags.set.StringVar(&cfg.CACert, "nb-client-cacert", "", "PEM `file` with the authority that has issued the servers' certificates")
