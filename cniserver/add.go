@@ -4,6 +4,7 @@
 package cniserver
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,6 +31,8 @@ type adding struct {
 	cniArgs string
 	mac     net.HardwareAddr
 	limits  podnet.Bandwidth
+	// learn is from what the guest's address is learned afterwards.
+	learn string
 	// hostName is what the DHCP server is told.
 	hostName string
 	course   course
@@ -138,7 +141,7 @@ func (s *Server) prepare(ctx context.Context, c call, conf *podnet.NetConf) (*ad
 	if err != nil {
 		return nil, err
 	}
-	vf, err := s.findDevice(conf.DeviceID, c.device)
+	vf, err := s.findDevice(ctx, conf.DeviceID, c.device)
 	if err != nil {
 		return nil, err
 	}
@@ -167,6 +170,7 @@ func (s *Server) prepare(ctx context.Context, c call, conf *podnet.NetConf) (*ad
 			DefaultRoute:    request.DefaultRoute,
 		},
 		conf: conf, config: c.config, args: c.args, cniArgs: c.cniArgs, mac: mac, limits: limits, hostName: hostName(pod, g.vm),
+		learn:  cmp.Or(conf.Learn, s.cfg.Learn),
 		course: course, guest: g,
 	}
 	if vf != nil {

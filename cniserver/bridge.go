@@ -19,9 +19,10 @@ import (
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/models/ovs"
 )
 
-// releaseByBridge gives a lease back whose interface is gone: by an internal port
-// that is made for it on the bridge of the physical network, with the client's
-// MAC address and the network's VLAN tag, and removed afterwards.
+// releaseByBridge gives a lease back whose interface is gone, or is a guest's who has
+// another one: by an internal port that is made for it on the bridge of the physical
+// network, with the network's VLAN tag and a MAC address of its own, and removed
+// afterwards.
 func (s *Server) releaseByBridge(ctx context.Context, key string, lease dhcp.Lease) (err error) {
 	a, ok := s.records.Get(key)
 	if !ok {
@@ -39,8 +40,8 @@ func (s *Server) releaseByBridge(ctx context.Context, key string, lease dhcp.Lea
 	if err != nil {
 		return err
 	}
-	port := releasePortName(key)
-	if err := addInternalPort(ctx, session, bridge, port, a.VLAN, lease.HardwareAddr.String()); err != nil {
+	port, own := releasePortName(key), hostMAC(a.ContainerID, a.IfName)
+	if err := addInternalPort(ctx, session, bridge, port, a.VLAN, own.String()); err != nil {
 		return err
 	}
 	defer func() {
@@ -71,7 +72,7 @@ func (s *Server) releaseByBridge(ctx context.Context, key string, lease dhcp.Lea
 		return err
 	}
 	defer speaker.Close()
-	return dhcp.Release(ctx, speaker, lease)
+	return dhcp.ReleaseFor(ctx, speaker, lease, own)
 }
 
 // portTimeout is what ovs-vswitchd has to make an internal port.

@@ -4,6 +4,7 @@
 package cniserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,8 +16,10 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/cniserver/wire"
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/podnet"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/vfio"
 )
 
@@ -46,21 +49,24 @@ func newDevice(vf *vfio.Device) *device {
 }
 
 // findDevice reads what the node knows of a call's device; nil if it has none.
-func (s *Server) findDevice(deviceID string, info wire.DeviceInfo) (*vfio.Device, error) {
+func (s *Server) findDevice(ctx context.Context, deviceID string, info wire.DeviceInfo) (*vfio.Device, error) {
 	if info.PCI != nil && info.PCI.Address != "" && info.PCI.Address != deviceID {
 		return nil, fail(types.ErrInvalidNetworkConfig, fmt.Errorf("deviceID: Invalid value: %q: the device's information says %q", deviceID, info.PCI.Address))
 	}
 	if deviceID == "" {
 		return nil, nil
 	}
-	d, err := s.devices.Device(deviceID)
-	if err != nil {
+	d, err := s.devices.Device(ctx, deviceID)
+	switch {
+	case ctx.Err() != nil:
+		return nil, err
+	case err != nil:
 		return nil, fail(types.ErrInvalidNetworkConfig, fmt.Errorf("deviceID: Invalid value: %q: %w", deviceID, err))
 	}
 	if d.Netdev == "" {
 		// It can still be in a pod that the runtime has yet to delete.
 		for _, a := range s.holders(deviceID) {
-			d.Netdev = a.Device.Netdev
+			d.Netdev = cmp.Or(a.Device.Netdev, d.Netdev)
 		}
 	}
 	return &d, nil
@@ -96,40 +102,29 @@ func (s *Server) holders(pci string) []attachment {
 	return holders
 }
 
-// deviceTaken reports whether a newer attachment has an attachment's device.
+// deviceTaken reports whether a newer attachment has taken an attachment's device.
 func (s *Server) deviceTaken(a attachment) bool {
-	for _, other := range s.holders(a.Device.PCI) {
-		if other.Sequence > a.Sequence && other.State != stateLeaving {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.holders(a.Device.PCI), func(other attachment) bool {
+		return other.Sequence > a.Sequence && other.State != stateLeaving && (other.Device.Passed || other.Device.MAC != "")
+	})
 }
 
-// plugDevice puts a virtual function's interface into the pod, if it is to have it,
-// and sets up the representor.
-func (s *Server) plugDevice(ctx context.Context, a *adding) error {
-	if s.deviceTaken(a.attachment) {
-		return fmt.Errorf("device %s: %w", a.Device.PCI, errSuperseded)
-	}
-	if err := setUp(&netlink.Handle{}, a.HostIfName); err != nil {
-		return err
-	}
-	switch {
-	case !a.Device.Passed:
-		return s.plugNetdev(ctx, a)
-	case a.course.tenure == inherited:
-		return a.Device.setAdminMAC(a.mac)
-	}
-	return nil // who borrows the device sets its address
-}
-
-func (s *Server) plugNetdev(ctx context.Context, a *adding) error {
+// evict has the older attachments of a device let go of it. A configuration can name
+// any device of the node: one that another pod has in use is not given away.
+func (s *Server) evict(ctx context.Context, a attachment) error {
 	for _, older := range s.holders(a.Device.PCI) {
 		if older.Sequence >= a.Sequence {
 			continue
 		}
+		over, err := s.isOver(ctx, older, a)
+		switch {
+		case err != nil:
+			return err
+		case !over:
+			return fail(types.ErrInvalidNetworkConfig, fmt.Errorf("deviceID: Invalid value: %q: pod %s/%s has it", a.Device.PCI, older.Namespace, older.Pod))
+		}
 		// A call that still works on that one has to end first.
+		s.locks.end(older.key())
 		unlock, err := s.locks.lock(ctx, nil, older.key())
 		if err == nil {
 			err = s.reclaim(older)
@@ -139,6 +134,48 @@ func (s *Server) plugNetdev(ctx context.Context, a *adding) error {
 			return fmt.Errorf("device %s, from the pod that had it: %w", a.Device.PCI, err)
 		}
 	}
+	return nil
+}
+
+// isOver reports whether an attachment has no use for its device any more, if only its
+// DEL is still to come: it is of an earlier sandbox of a's pod, or of a pod that has ended.
+func (s *Server) isOver(ctx context.Context, older, a attachment) (bool, error) {
+	switch {
+	case older.State == stateLeaving:
+		return true, nil
+	case older.UID == a.UID:
+		return older.ContainerID != a.ContainerID, nil
+	}
+	pod, err := s.cfg.Pods.GetPod(ctx, older.Namespace, older.Pod)
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("pod %s/%s, which had device %s: %w", older.Namespace, older.Pod, a.Device.PCI, err)
+	}
+	return pod.UID != older.UID || !podnet.Live(pod), nil
+}
+
+// plugDevice puts a virtual function's interface into the pod, if it is to have it,
+// and sets up the representor.
+func (s *Server) plugDevice(ctx context.Context, a *adding) error {
+	if err := s.evict(ctx, a.attachment); err != nil {
+		return err
+	}
+	if err := setUp(&netlink.Handle{}, a.HostIfName); err != nil {
+		return err
+	}
+	if !a.Device.Passed {
+		return s.plugNetdev(a)
+	}
+	// Its MAC address is set when OVN has taken the port.
+	if err := a.Device.rememberAdminMAC(); err != nil {
+		return fmt.Errorf("device %s: %w", a.Device.PCI, err)
+	}
+	return s.records.Put(a.key(), a.attachment)
+}
+
+func (s *Server) plugNetdev(a *adding) error {
 	link, err := netlink.LinkByName(a.Device.Netdev)
 	if err == nil {
 		err = a.Device.remember(link)
@@ -159,19 +196,33 @@ func (s *Server) plugNetdev(ctx context.Context, a *adding) error {
 func (d *device) remember(link netlink.Link) error {
 	attrs := link.Attrs()
 	d.Parent, d.MAC, d.MTU = attrs.ParentDev, attrs.HardwareAddr.String(), attrs.MTU
+	return d.rememberAdminMAC()
+}
+
+// rememberAdminMAC notes the MAC address that was set by way of the physical function,
+// if that is on the node.
+func (d *device) rememberAdminMAC() error {
 	if d.PF == "" {
 		return nil
 	}
+	mac, err := d.adminMAC()
+	if err == nil {
+		d.AdminMAC = mac.String()
+	}
+	return err
+}
+
+func (d *device) adminMAC() (net.HardwareAddr, error) {
 	pf, err := netlink.LinkByName(d.PF)
 	if err != nil {
-		return fmt.Errorf("interface %s of its physical function: %w", d.PF, err)
+		return nil, fmt.Errorf("interface %s of its physical function: %w", d.PF, err)
 	}
 	for _, vf := range pf.Attrs().Vfs {
 		if vf.ID == d.Index {
-			d.AdminMAC = vf.Mac.String()
+			return vf.Mac, nil
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // setAdminMAC sets the device's MAC address by way of its physical function. Most
@@ -271,7 +322,14 @@ func (s *Server) unplugDevice(a attachment) error {
 // reclaim brings the interface of an attachment's device back to the node, with the
 // name, MAC address and MTU that it had there. One that has its name is back.
 func (s *Server) reclaim(a attachment) error {
-	if a.Device.Passed || a.Device.MAC == "" {
+	if a.Device.Passed {
+		if err := a.resetAdminMAC(); err != nil {
+			// Not every driver lets it, and who has the device next sets its own.
+			s.log.Warn("device keeps the MAC address of its guest", "pci", a.Device.PCI, "mac", a.MAC, "err", err)
+		}
+		return nil
+	}
+	if a.Device.MAC == "" {
 		return nil // nothing has been changed
 	}
 	if err := moveOut(a); err != nil {
@@ -285,6 +343,23 @@ func (s *Server) reclaim(a attachment) error {
 		return fmt.Errorf("interface %s of device %s: %w", a.Device.Netdev, a.Device.PCI, err)
 	}
 	return nil
+}
+
+// resetAdminMAC sets the MAC address of before on a device that has the attachment's:
+// it would be on the network twice when the guest runs elsewhere.
+func (a attachment) resetAdminMAC() error {
+	if a.Device.AdminMAC == "" || a.Device.AdminMAC == a.MAC {
+		return nil
+	}
+	former, err := net.ParseMAC(a.Device.AdminMAC)
+	if err != nil {
+		return err
+	}
+	now, err := a.Device.adminMAC()
+	if err != nil || now.String() != a.MAC {
+		return err
+	}
+	return a.Device.setAdminMAC(former)
 }
 
 // moveOut moves the device's interface from the pod to the node. With a pod that

@@ -4,12 +4,20 @@
 package cniserver
 
 import (
+	"cmp"
+	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/cniserver/wire"
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/internal/store"
 )
 
 func TestFindInterfaceOfDevice(t *testing.T) {
@@ -59,7 +67,7 @@ func TestDeviceInfoDisagrees(t *testing.T) {
 	info := wire.DeviceInfo{PCI: &wire.PCIDevice{Address: "0000:3b:10.3"}}
 	for _, deviceID := range []string{"0000:3b:10.2", ""} {
 		var f *failure
-		if d, err := (&Server{}).findDevice(deviceID, info); d != nil || !errors.As(err, &f) || f.code != 7 {
+		if d, err := (&Server{}).findDevice(t.Context(), deviceID, info); d != nil || !errors.As(err, &f) || f.code != 7 {
 			t.Errorf("%q: got %v, error %v", deviceID, d, err)
 		}
 	}
@@ -69,5 +77,92 @@ func TestTransitNames(t *testing.T) {
 	a, b := transitName("0000:3b:10.2"), transitName("0000:3b:10.3")
 	if a == b || len(a) > maxIfName {
 		t.Errorf("%s and %s", a, b)
+	}
+}
+
+// TestDeviceOfAnother asks for a device that an attachment has which is older.
+func TestDeviceOfAnother(t *testing.T) {
+	const pci = "0000:3b:10.2"
+	running, ended := launcher("running", 0, ""), completed(launcher("ended", 0, ""))
+	leaving := launcher("leaving", 0, "")
+	leaving.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	for _, test := range []struct {
+		name  string
+		older attachment
+		want  string
+	}{
+		{"of a running pod", attachment{State: stateLive, Pod: "running", UID: running.UID}, "pod ns/running has it"},
+		{"being given to a running pod", attachment{State: stateAdding, Pod: "running", UID: running.UID}, "pod ns/running has it"},
+		{"detached from a running pod", attachment{State: stateLeaving, Pod: "running", UID: running.UID}, ""},
+		{"of an earlier sandbox", attachment{State: stateLive, Pod: "pod", UID: "uid", ContainerID: "earlier"}, ""},
+		{"of the same sandbox", attachment{State: stateLive, Pod: "pod", UID: "uid", ContainerID: "new"}, "pod ns/pod has it"},
+		{"of a completed pod", attachment{State: stateLive, Pod: "ended", UID: ended.UID}, ""},
+		{"of a pod on its way out", attachment{State: stateLive, Pod: "leaving", UID: leaving.UID}, ""},
+		{"of a pod that is gone", attachment{State: stateLive, Pod: "gone", UID: "gone"}, ""},
+		{"of an earlier pod of the name", attachment{State: stateLive, Pod: "running", UID: "earlier"}, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			records, err := store.Open[attachment](t.TempDir(), slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := &Server{cfg: Config{Pods: podList{pods: []*corev1.Pod{running, ended, leaving}}}, records: records, locks: locks{held: map[string]*holder{}}}
+			older := test.older
+			older.Namespace, older.ContainerID, older.Sequence = "ns", cmp.Or(older.ContainerID, "old"), 1
+			older.IfName, older.Device = "net1", &device{PCI: pci, Passed: true}
+			a := attachment{State: stateAdding, Namespace: "ns", Pod: "pod", UID: "uid", ContainerID: "new", IfName: "net2", Sequence: 2, Device: &device{PCI: pci}}
+			for _, a := range []attachment{older, a} {
+				if err := records.Put(a.key(), a); err != nil {
+					t.Fatal(err)
+				}
+			}
+			// A call works on the older one, until it is ended.
+			working, end := context.WithCancel(t.Context())
+			defer end()
+			unlock, err := s.locks.lock(t.Context(), end, older.key())
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				<-working.Done()
+				unlock()
+			}()
+			err = s.evict(t.Context(), a)
+			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got error %v, want %q", err, test.want)
+			}
+			if over := working.Err() != nil; over != (test.want == "") {
+				t.Errorf("the older call was ended: %v", over)
+			}
+		})
+	}
+}
+
+// TestDeviceTaken has the DEL of an attachment whose device a newer one is to have: it
+// gives back what that one has not taken yet.
+func TestDeviceTaken(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		other attachment
+		want  bool
+	}{
+		{"taken", attachment{Sequence: 2, State: stateLive, Device: &device{MAC: "02:00:00:00:00:01"}}, true},
+		{"passed to a guest", attachment{Sequence: 2, State: stateLive, Device: &device{Passed: true}}, true},
+		{"to be taken", attachment{Sequence: 2, State: stateAdding, Device: &device{}}, false},
+		{"to be given back", attachment{Sequence: 2, State: stateLeaving, Device: &device{MAC: "02:00:00:00:00:01"}}, false},
+		{"an older one", attachment{Sequence: 0, State: stateLive, Device: &device{MAC: "02:00:00:00:00:01"}}, false},
+	} {
+		records, err := store.Open[attachment](t.TempDir(), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		test.other.Device.PCI = "0000:3b:10.2"
+		if err := records.Put("other", test.other); err != nil {
+			t.Fatal(err)
+		}
+		s := &Server{records: records}
+		if got := s.deviceTaken(attachment{Sequence: 1, Device: &device{PCI: "0000:3b:10.2"}}); got != test.want {
+			t.Errorf("%s: %v", test.name, got)
+		}
 	}
 }

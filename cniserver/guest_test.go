@@ -14,6 +14,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ktypes "k8s.io/apimachinery/pkg/types"
 
@@ -25,6 +26,15 @@ import (
 type podList struct {
 	Pods
 	pods []*corev1.Pod
+}
+
+func (l podList) GetPod(_ context.Context, namespace, name string) (*corev1.Pod, error) {
+	for _, p := range l.pods {
+		if p.Namespace == namespace && p.Name == name {
+			return p, nil
+		}
+	}
+	return nil, apierrors.NewNotFound(corev1.Resource("pods"), name)
 }
 
 func (l podList) ListPods(_ context.Context, namespace string) ([]*corev1.Pod, error) {

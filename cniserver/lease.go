@@ -103,7 +103,10 @@ func (s *Server) acquire(ctx context.Context, a *adding) error {
 	case a.course.tenure == discovered:
 		return s.discover(ctx, a)
 	case a.course.tenure == inherited:
-		return inherit(a)
+		if err := inherit(a); err != nil || a.course.plumbing != vfioVF {
+			return err
+		}
+		return a.Device.setAdminMAC(a.mac) // as a hand-off would have
 	case s.cfg.ExternalDHCP != "":
 		return s.acquireExternal(ctx, a)
 	}
@@ -127,7 +130,8 @@ func (s *Server) release(ctx context.Context, a attachment) error {
 		s.releaseExternal(ctx, a)
 		return nil
 	}
-	if s.superseded(a) || a.VM != "" && a.Reported {
+	unused := a.Watched != nil && a.Watched.Unused != nil
+	if s.superseded(a) || a.VM != "" && a.Reported && !unused {
 		return s.keeper.Forget(ctx, a.key())
 	}
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
@@ -149,6 +153,9 @@ func (s *Server) lease(a attachment) (dhcp.Lease, bool) {
 		return a.External.Lease, a.External.Lease.Addr.IsValid()
 	}
 	if a.Discovered != nil {
+		if w := a.Watched; w != nil && w.State.Lease.Addr.IsValid() && w.State.Lease.Addr != a.Discovered.Addr {
+			return w.State.Lease, true
+		}
 		return *a.Discovered, true
 	}
 	return s.keeper.Lease(a.key())

@@ -6,7 +6,6 @@ package cniserver
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
 
@@ -59,9 +58,8 @@ type workload struct {
 // none. missing are the capabilities that the node daemon should have and has not;
 // device is nil for an attachment without one.
 func plan(missing []string, w workload, device *vfio.Device) (course, error) {
-	if len(missing) > 0 {
-		return course{}, fail(types.ErrUnsupportedField, fmt.Errorf(
-			"the node daemon is unprivileged (it lacks %s), and DHCP needs a socket in the pod's network namespace", strings.Join(missing, ", ")))
+	if err := checkPrivilege(missing); err != nil {
+		return course{}, fail(types.ErrUnsupportedField, err)
 	}
 	p, err := planDevice(device)
 	switch {

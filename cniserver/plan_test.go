@@ -4,6 +4,7 @@
 package cniserver
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -55,5 +56,16 @@ func TestPlan(t *testing.T) {
 				t.Errorf("error %q does not name the device", err)
 			}
 		})
+	}
+}
+
+// TestStatusUnprivileged has a runtime ask a node that refuses every ADD.
+func TestStatusUnprivileged(t *testing.T) {
+	s := &Server{cfg: Config{PluginType: "plugin"}, missing: []string{"CAP_NET_RAW"}}
+	config := `{"cniVersion":"1.1.0","name":"lan","type":"plugin","netAttachDefName":"ns/lan","topology":"localnet","ipam":{"type":"dhcp"}}`
+	err := s.status(t.Context(), call{config: []byte(config)})
+	var f *failure
+	if !errors.As(err, &f) || f.code != errNotAvailable || !strings.Contains(err.Error(), "CAP_NET_RAW") {
+		t.Errorf("got error %v", err)
 	}
 }

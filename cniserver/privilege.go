@@ -5,6 +5,7 @@ package cniserver
 
 import (
 	"fmt"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -30,4 +31,12 @@ func missingCapabilities() ([]string, error) {
 		}
 	}
 	return missing, nil
+}
+
+// checkPrivilege says what the missing ones are missing for.
+func checkPrivilege(missing []string) error {
+	if len(missing) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the node daemon is unprivileged (it lacks %s), and DHCP needs a socket in the pod's network namespace", strings.Join(missing, ", "))
 }

@@ -49,6 +49,8 @@ type attachment struct {
 	// Device is the virtual function that it is made of; nil for a veth pair.
 	// HostIfName is its representor then.
 	Device *device `json:"device,omitempty"`
+	// Watched is set while the guest is watched, for the address that it really has.
+	Watched *watched `json:"watched,omitempty"`
 	// Reported says that the ADD succeeded: what it discovered is the guest's by now.
 	Reported bool `json:"reported,omitempty"`
 	// DefaultRoute says that the pod's default route is the lease's.
@@ -122,11 +124,6 @@ func (s *Server) enroll(a *adding) (older *attachment, err error) {
 		}
 	}
 	if a.Device != nil {
-		for _, older := range s.holders(a.Device.PCI) {
-			if older.key() != a.key() {
-				s.locks.end(older.key())
-			}
-		}
 		return older, s.records.Put(a.key(), a.attachment)
 	}
 	for index, free := 0, false; !free; index++ {

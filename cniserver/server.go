@@ -30,6 +30,7 @@ import (
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/cniserver/wire"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/dhcp"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/internal/store"
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/podnet"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/vfio"
 )
 
@@ -61,8 +62,8 @@ type Pods interface {
 	Event(ctx context.Context, namespace, name string, uid ktypes.UID, eventType, reason, message string) error
 }
 
-// Config is what a Server needs. All fields but ExternalDHCP, Representors and Sysfs
-// are required.
+// Config is what a Server needs. All fields but ExternalDHCP, Learn, Representors and
+// Sysfs are required.
 type Config struct {
 	// Socket is the path of the unix socket to listen on. Its directory is
 	// made if need be, for root only.
@@ -83,6 +84,9 @@ type Config struct {
 	// ExternalDHCP is the path of the CNI dhcp plugin that gets the leases, whose
 	// daemon keeps them; empty for the server's own DHCP client.
 	ExternalDHCP string
+	// Learn is from what the addresses of virtual machines are learned on networks whose
+	// configuration doesn't say: one of podnet's Learn constants; empty for LearnAuto.
+	Learn string
 	// Representors name, by PCI address, the interfaces on the node that stand for
 	// virtual functions whose NIC doesn't tell.
 	Representors map[string]string
@@ -100,6 +104,9 @@ func (c Config) check() error {
 			return fmt.Errorf("CNI server: %s is not set", name)
 		}
 	}
+	if c.Learn != "" && !podnet.ValidLearn(c.Learn) {
+		return fmt.Errorf("CNI server: Learn: %q is not off, auto or all", c.Learn)
+	}
 	if c.InstallTimeout <= 0 || c.AddTimeout <= c.InstallTimeout {
 		return fmt.Errorf("CNI server: AddTimeout %v must be more than InstallTimeout %v, and that more than 0", c.AddTimeout, c.InstallTimeout)
 	}
@@ -113,6 +120,7 @@ type Server struct {
 	stateLock *os.File
 	records   *store.Store[attachment]
 	keeper    *dhcp.Keeper
+	security  *security
 	devices   *vfio.Handoffs
 	vswitch   *vswitch
 	missing   []string // capabilities
@@ -147,6 +155,9 @@ func New(cfg Config) (*Server, error) {
 // openState reads the records of attachments, leases and hand-offs.
 func (s *Server) openState() (err error) {
 	cfg := s.cfg
+	if s.security, err = newSecurity(cfg.Log, s.followGuest); err != nil {
+		return err
+	}
 	if s.records, err = store.Open[attachment](filepath.Join(cfg.StateDir, "attachments"), cfg.Log); err != nil {
 		return err
 	}
@@ -190,6 +201,7 @@ func (s *Server) Run(ctx context.Context) error {
 		// The next hand-off of a device tries again; other pods need none.
 		s.log.Error("a hand-off that was cut off can't be undone yet", "err", err)
 	}
+	s.watchAgain()
 	listener, err := listen(s.cfg.Socket)
 	if err != nil {
 		return err
@@ -214,6 +226,13 @@ func (s *Server) Run(ctx context.Context) error {
 	})
 	g.Go(func() error {
 		if err := s.keeper.Run(sessions); sessions.Err() == nil {
+			return err
+		}
+		return nil
+	})
+	g.Go(func() error { return s.security.watcher.Run(sessions) })
+	g.Go(func() error {
+		if err := s.security.run(sessions); sessions.Err() == nil {
 			return err
 		}
 		return nil

@@ -16,13 +16,17 @@ const errNotAvailable = 50
 const statusTimeout = 2 * time.Second
 
 // status says whether an ADD on the network could be served: the configuration
-// is valid, Open vSwitch is there, and the physical network has its bridge.
+// is valid, the daemon has its capabilities, Open vSwitch is there, and the physical
+// network has its bridge.
 func (s *Server) status(ctx context.Context, c call) error {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	conf, err := s.netConf(c)
 	if err != nil {
 		return err
+	}
+	if err := checkPrivilege(s.missing); err != nil {
+		return fail(errNotAvailable, err)
 	}
 	if _, err := s.vswitch.userspace(ctx); err != nil {
 		return fail(errNotAvailable, err)

@@ -33,6 +33,7 @@ func steps() []step {
 		{"join OVS", (*Server).join, (*Server).part},
 		{"await OVN", (*Server).awaitOVN, nil},
 		{"acquire lease", (*Server).acquire, (*Server).release},
+		{"watch guest", (*Server).watchGuest, (*Server).forgetGuest},
 		{"configure", (*Server).configure, nil},
 		{"publish address", (*Server).publish, nil},
 		{"close record", (*Server).close, nil},

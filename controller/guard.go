@@ -48,8 +48,7 @@ func (in *inputs) guardRows(n *nad) nbdb.Rows {
 	rows := nbdb.Rows{}
 	if !n.conf.AllowDHCPServer {
 		name := n.conf.Name
-		guard := in.compiler(name).DHCPServerGuard(podnet.SwitchName(name), podnet.LocalnetPortName(name))
-		rows.ACLs = append(rows.ACLs, guard)
+		rows.ACLs = in.compiler(name).DHCPServerGuard(podnet.SwitchName(name), podnet.LocalnetPortName(name))
 	}
 	if in.guarded[n.conf.Name] {
 		open := in.compiler(n.conf.Name).OpenPortGuard()

@@ -32,31 +32,31 @@ type conclusion struct {
 	refused string
 	// flood is true when too much was heard.
 	flood bool
-	// superseded is what the learner has no more use for.
-	superseded []sbdb.Lesson
+	// superseded is what the learner has no more use for once the port has the
+	// address, and useless what it never had any for.
+	superseded, useless []sbdb.Lesson
 }
 
 // conclude decides what to make of all that the learner of a network has heard of
-// a MAC address. Only its owner can have said it: the port security of all others
-// keeps them from it, and the learner doesn't hear the physical network.
+// a MAC address. By ARP only its owner can have said it: the port security of all
+// others keeps them from it, and the learner doesn't hear the physical network. By
+// IPv6 neighbor discovery, which no ACL stops, anybody can, as often as he likes.
 func (in *inputs) conclude(now time.Time, network, mac string, lessons []sbdb.Lesson) conclusion {
+	useless, lessons := split(lessons, func(l sbdb.Lesson) bool { return !l.IP.Is4() })
 	k, ok := in.learnsOf(network, mac)
 	if !ok {
-		return conclusion{}
+		return conclusion{useless: useless}
 	}
 	p, e, _ := in.entryOf(k)
-	c := conclusion{port: k, uid: p.uid, flood: len(lessons) > floodLimit}
-	var heard []sbdb.Lesson // other than its own
-	for _, l := range lessons {
-		if _, own := e.prefix(l.IP); !own {
-			heard = append(heard, l)
-		}
-	}
+	c := conclusion{port: k, uid: p.uid, flood: len(lessons) > floodLimit, useless: useless}
+	_, heard := split(lessons, func(l sbdb.Lesson) bool { _, own := e.prefix(l.IP); return own })
 	if c.flood || !p.open(e) {
 		// Of a pinned port, it was said before it was pinned.
-		c.superseded = heard
+		c.useless = append(c.useless, heard...)
 		return c
 	}
+	// A probe (RFC 5227) says nothing, and would hide what was said before it.
+	_, heard = split(heard, func(l sbdb.Lesson) bool { return l.IP.IsUnspecified() })
 	if len(heard) == 0 {
 		return c
 	}
@@ -71,6 +71,18 @@ func (in *inputs) conclude(now time.Time, network, mac string, lessons []sbdb.Le
 		c.refused = v.reason
 	}
 	return c
+}
+
+// split parts those lessons for which a condition holds from the others.
+func split(lessons []sbdb.Lesson, holds func(sbdb.Lesson) bool) (those, others []sbdb.Lesson) {
+	for _, l := range lessons {
+		if holds(l) {
+			those = append(those, l)
+		} else {
+			others = append(others, l)
+		}
+	}
+	return those, others
 }
 
 // learnsOf is the port of a network that has a MAC address, if it is the only one
@@ -152,7 +164,11 @@ func learned(annotation string, k key, address netip.Prefix) (string, error) {
 	if !ok || e.DHCP != nil && e.DHCP.State == podnet.StateBound {
 		return annotation, nil // gone, or confirmed meanwhile by a lease
 	}
-	e.Addrs, e.DHCP = []netip.Prefix{address}, &podnet.DHCPStatus{State: podnet.StateBound}
+	status := &podnet.DHCPStatus{State: podnet.StateBound}
+	if e.DHCP != nil {
+		status.Server = e.DHCP.Server // nobody may claim its address, as before
+	}
+	e.Addrs, e.DHCP = []netip.Prefix{address}, status
 	if networks, err = networks.With(k.nadKey, e); err != nil {
 		return "", fmt.Errorf("pod %s: %w", k.podName(), err)
 	}

@@ -37,8 +37,9 @@ func lesson(n int, ip string) sbdb.Lesson {
 }
 
 func TestConclude(t *testing.T) {
-	var flood []sbdb.Lesson
+	var flood, outside []sbdb.Lesson
 	for n := range floodLimit + 1 {
+		outside = append(outside, lesson(n, fmt.Sprintf("fe80::%d", n)))
 		flood = append(flood, lesson(n, fmt.Sprintf("192.0.2.%d", 100+n)))
 	}
 	open := vmYAML("p1", mac1, "192.0.2.1/24", podnet.StateOpen)
@@ -51,6 +52,7 @@ func TestConclude(t *testing.T) {
 		accept  string
 		refused string // part of it
 		dropped int
+		useless int // of those that are dropped, where something is accepted
 	}{
 		{name: "another address", objects: []string{open}, lessons: []sbdb.Lesson{lesson(1, "192.0.2.1"), lesson(2, "192.0.2.7")},
 			port: true, accept: "192.0.2.7/24", dropped: 1},
@@ -71,6 +73,10 @@ func TestConclude(t *testing.T) {
 			port: true, refused: "subnet is not known"},
 		{name: "pinned", objects: []string{vmYAML("p1", mac1, "192.0.2.1/24", podnet.StateBound)}, lessons: []sbdb.Lesson{lesson(1, "192.0.2.7")},
 			port: true, dropped: 1},
+		{name: "neighbor discovery and a probe hide nothing", objects: []string{open}, lessons: []sbdb.Lesson{lesson(1, "192.0.2.7"), lesson(2, "fe80::1"), lesson(3, "0.0.0.0")},
+			port: true, accept: "192.0.2.7/24", dropped: 2, useless: 1},
+		{name: "flood of neighbor discovery", objects: []string{open}, lessons: outside, port: true, dropped: floodLimit + 1},
+		{name: "neighbor discovery of nobody's", objects: []string{podYAML("p2", mac2, "192.0.2.2/24")}, lessons: outside, dropped: floodLimit + 1},
 		{name: "flood", objects: []string{open}, lessons: flood, port: true, dropped: floodLimit + 1},
 		{name: "a pod's own", objects: []string{podYAML("p1", mac1, "192.0.2.1/24")}, lessons: []sbdb.Lesson{lesson(1, "192.0.2.7")}},
 		{name: "nobody's", objects: []string{podYAML("p2", mac2, "192.0.2.2/24")}, lessons: []sbdb.Lesson{lesson(1, "192.0.2.7")}},
@@ -99,10 +105,10 @@ func TestConclude(t *testing.T) {
 			if (c.refused == "") != (test.refused == "") || !strings.Contains(c.refused, test.refused) {
 				t.Errorf("refused %q, want %q", c.refused, test.refused)
 			}
-			if len(c.superseded) != test.dropped {
-				t.Errorf("superseded %v, want %d", c.superseded, test.dropped)
+			if len(c.superseded)+len(c.useless) != test.dropped || c.accept.IsValid() && len(c.superseded) != test.dropped-test.useless {
+				t.Errorf("superseded %v and useless %v, want %d in all and %d useless", c.superseded, c.useless, test.dropped, test.useless)
 			}
-			if c.flood != (len(test.lessons) > floodLimit) {
+			if c.flood != (test.name == "flood") {
 				t.Errorf("flood is %v", c.flood)
 			}
 		})

@@ -123,9 +123,7 @@ func (l *loop) turn(ctx context.Context, db database) error {
 		l.ledger.set(kindNAD, l.inputs.nadProblems())
 		l.setLearners()
 	}
-	for h := range l.pending.takeHeard() {
-		l.hear(time.Now(), h)
-	}
+	l.hear(time.Now(), l.pending.takeHeard())
 	l.listen(time.Now())
 	if l.pending.takeAll() {
 		maps.Copy(l.inputs.dirty, l.inputs.all())

@@ -87,6 +87,14 @@ type regulations struct {
 	// setsAt are those that pods of a namespace can be in; namespace "" has those
 	// for which that depends on the namespaces' labels.
 	setsAt map[locality]map[string]*sharedSet
+	// concerned are selectors of what has come or gone.
+	concerned []concern
+}
+
+// concern is a selector of pods, on a network.
+type concern struct {
+	network string
+	pods    *policy.Selector
 }
 
 func newRegulations() regulations {
@@ -169,6 +177,26 @@ func (in *inputs) place() {
 			}
 		}
 	}
+	in.touchConcerned()
+}
+
+// manyConcerns are more than it pays to look for the pods of each: at a start all
+// are looked at anyway.
+const manyConcerns = 20
+
+// touchConcerned marks the ports of the pods that something has come for, or gone.
+func (in *inputs) touchConcerned() {
+	concerned := in.regulations.concerned
+	in.regulations.concerned = nil
+	if len(concerned) > manyConcerns {
+		for pod := range in.byPod {
+			in.touch(in.byPod.of(pod))
+		}
+		return
+	}
+	for _, c := range concerned {
+		in.touchSelected(c.pods, c.network)
+	}
 }
 
 // networksOf are the networks that a regulation is for.
@@ -233,7 +261,7 @@ func (in *inputs) exchange(o object, network string, old, now placement) {
 		for _, d := range directions() {
 			in.dirty[denyKey(network, o.namespace, d)] = true
 		}
-		in.touchSelected(p.Pods, network)
+		in.regulations.concerned = append(in.regulations.concerned, concern{network, p.Pods})
 	}
 	for _, s := range now.compiled.Sets {
 		in.use(k, s)

@@ -39,7 +39,7 @@ func (b *bench) regulationRows() string {
 			lines = append(lines, "QoS "+q.ExternalIDs[nbdb.IDKey])
 		}
 	})
-	lines = slices.DeleteFunc(lines, func(l string) bool { return strings.Contains(l, "dhcpServerGuard") })
+	lines = slices.DeleteFunc(lines, func(l string) bool { return strings.Contains(l, "dhcpServer") })
 	slices.Sort(lines)
 	out := ""
 	for _, l := range lines {

@@ -41,7 +41,7 @@ func (in *inputs) disuse(k key, s policy.Set) {
 
 func (in *inputs) setComesOrGoes(network string, s policy.Set) {
 	in.dirty[setKey(network, s.Row.Name)] = true
-	in.touchSelected(s.Selector, network)
+	in.regulations.concerned = append(in.regulations.concerned, concern{network, s.Selector})
 }
 
 func uses(c policy.Compiled, s policy.Set) bool {

@@ -6,6 +6,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -91,64 +92,91 @@ func (l *loop) setLearners() {
 	l.learning.sb.SetLearners(ports)
 }
 
-// hear looks at what a learner has heard of a MAC address.
-func (l *loop) hear(now time.Time, h heard) {
-	network, ok := l.learning.networks[h.routerPort]
-	if !ok {
-		return
+// hear looks at what learners have heard of MAC addresses.
+func (l *loop) hear(now time.Time, all map[heard]bool) {
+	useless := map[heard][]sbdb.Lesson{}
+	for h := range all {
+		network, ok := l.learning.networks[h.routerPort]
+		if !ok {
+			continue
+		}
+		c := l.inputs.conclude(now, network, h.mac, l.learning.sb.Lessons(h.routerPort, h.mac))
+		if len(c.useless) > 0 {
+			useless[h] = c.useless
+		}
+		if c.port != (key{}) {
+			l.follow(now, network, h, c)
+		}
 	}
-	lessons := l.learning.sb.Lessons(h.routerPort, h.mac)
-	c := l.inputs.conclude(now, network, h.mac, lessons)
-	if c.port == (key{}) {
-		return
+	if len(useless) > 0 {
+		l.learning.errands.add(func(ctx context.Context) { l.unlearn(ctx, useless) })
 	}
+}
+
+// follow does what follows from a conclusion about a port.
+func (l *loop) follow(now time.Time, network string, h heard, c conclusion) {
 	from := "lessons/" + c.port.String()
-	if c.refused == "" {
-		l.ledger.set(from, nil)
+	if c.refused != "" {
+		l.ledger.set(from, []problem{{podObject(c.port.podName()), ReasonAddressRefused, fmt.Sprintf("attachment %s: %s", c.port.nadKey, c.refused)}})
+		return
 	}
-	switch {
-	case c.flood:
+	l.ledger.set(from, nil)
+	if c.flood {
 		l.ledger.set("flood/"+c.port.String(), []problem{{podObject(c.port.podName()), ReasonFlood,
 			fmt.Sprintf("attachment %s speaks from more than %d addresses: OVN does not learn from it for %v", c.port.nadKey, floodLimit, deafFor)}})
 		l.deafen(c.port, network, now.Add(deafFor))
-	case c.refused != "":
-		l.ledger.set(from, []problem{{podObject(c.port.podName()), ReasonAddressRefused, fmt.Sprintf("attachment %s: %s", c.port.nadKey, c.refused)}})
-		return
-	case c.accept.IsValid():
-		last := l.learning.accepted[c.port]
-		if last.addr == c.accept.Addr() && now.Sub(last.at) < relearnAfter {
-			return
-		}
-		l.learning.accepted[c.port] = acceptance{c.accept.Addr(), now}
-		l.inputs.changed(now, c.port)
-		l.log.Info("address learned", "pod", c.port.podName(), "nad", c.port.nadKey, "address", c.accept)
 	}
+	if !c.accept.IsValid() {
+		return
+	}
+	last := l.learning.accepted[c.port]
+	if last.addr == c.accept.Addr() && now.Sub(last.at) < relearnAfter {
+		return
+	}
+	l.learning.accepted[c.port] = acceptance{c.accept.Addr(), now}
+	l.inputs.changed(now, c.port)
+	l.log.Info("address learned", "pod", c.port.podName(), "nad", c.port.nadKey, "address", c.accept)
 	l.learning.errands.add(func(ctx context.Context) { l.learn(ctx, h, c) })
 }
 
-// learn writes what follows from what was heard. It runs beside the loop.
+// learn writes the address that was heard. It runs beside the loop.
 func (l *loop) learn(ctx context.Context, h heard, c conclusion) {
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	writing, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	var err error
-	if c.accept.IsValid() {
-		err = l.learning.annotate(ctx, c.port.namespace, c.port.pod, types.UID(c.uid), podnet.Annotation, func(old string) (string, error) {
-			return learned(old, c.port, c.accept)
-		})
+	err := l.learning.annotate(writing, c.port.namespace, c.port.pod, types.UID(c.uid), podnet.Annotation, func(old string) (string, error) {
+		return learned(old, c.port, c.accept)
+	})
+	if err != nil {
+		l.again(ctx, fmt.Errorf("learned address of pod %s: %w", c.port.podName(), err), h)
+		return
 	}
-	if err == nil {
-		for some := range slices.Chunk(c.superseded, 500) {
-			if err = l.learning.sb.Unlearn(ctx, some...); err != nil {
-				break
-			}
+	l.unlearn(ctx, map[heard][]sbdb.Lesson{h: c.superseded})
+}
+
+// unlearn has learners forget. It runs beside the loop.
+func (l *loop) unlearn(ctx context.Context, lessons map[heard][]sbdb.Lesson) {
+	writing, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	all := slices.Concat(slices.Collect(maps.Values(lessons))...)
+	for some := range slices.Chunk(all, 500) {
+		if err := l.learning.sb.Unlearn(writing, some...); err != nil {
+			l.again(ctx, err, slices.Collect(maps.Keys(lessons))...)
+			return
 		}
 	}
-	if err != nil && ctx.Err() == nil {
-		l.log.Warn("learned address can't be written", "pod", c.port.podName(), "err", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(minRetry):
-		}
+}
+
+// again looks again, a little later, at what could not be written.
+func (l *loop) again(ctx context.Context, err error, all ...heard) {
+	if ctx.Err() != nil {
+		return
+	}
+	l.log.Warn("what was learned can't be written", "err", err)
+	select {
+	case <-ctx.Done():
+	case <-time.After(minRetry):
+	}
+	for _, h := range all {
 		l.pending.addHeard(h.routerPort, h.mac)
 	}
 }

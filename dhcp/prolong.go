@@ -35,7 +35,7 @@ func prolong(ctx context.Context, c conn, cfg Config, lease Lease, rebinding boo
 		q.server, to = lease.Server, netip.AddrPortFrom(lease.Server, dhcpv4.ServerPort)
 		var err error
 		hop := nextHop(lease)
-		hopHW, err = resolve(ctx, c, lease, hop, arpTries)
+		hopHW, err = resolve(ctx, c, lease.HardwareAddr, lease, hop, arpTries)
 		if errors.Is(err, errUnanswered) && len(lease.ServerHW) == 6 {
 			hopHW, err = lease.ServerHW, nil
 		}

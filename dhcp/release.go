@@ -46,7 +46,23 @@ func Release(ctx context.Context, link *Link, lease Lease) error {
 	return nil
 }
 
+// ReleaseFor is Release for a client that may be on the network elsewhere meanwhile:
+// nothing asks for an answer to its hardware address, which would come there. The next
+// hop is asked by own, the address of link's interface. It learns from that who had the
+// lease last; the RELEASE itself is from the client's own address.
+func ReleaseFor(ctx context.Context, link *Link, lease Lease, own net.HardwareAddr) error {
+	if err := releaseFor(ctx, link, lease, own); err != nil {
+		return fmt.Errorf("releasing %s on %s: %w", lease.Addr, link.name, err)
+	}
+	return nil
+}
+
 func release(ctx context.Context, c conn, lease Lease) error {
+	return releaseFor(ctx, c, lease, lease.HardwareAddr)
+}
+
+// releaseFor gives a lease back, with ARP by the hardware address asker.
+func releaseFor(ctx context.Context, c conn, lease Lease, asker net.HardwareAddr) error {
 	if !isHost(lease.Addr.Addr()) || !isHost(lease.Server) || len(lease.HardwareAddr) != 6 {
 		return errors.New("lease without address, server or hardware address")
 	}
@@ -54,10 +70,10 @@ func release(ctx context.Context, c conn, lease Lease) error {
 	defer cancel()
 
 	hop := nextHop(lease)
-	hopHW, err := resolve(ctx, c, lease, hop, arpTries)
+	hopHW, err := resolve(ctx, c, asker, lease, hop, arpTries)
 	switch {
 	case err == nil:
-		return sendRelease(ctx, c, lease, hop, hopHW)
+		return sendRelease(ctx, c, asker, lease, hop, hopHW)
 	case errors.Is(err, errUnanswered) && len(lease.ServerHW) == 6:
 		if err := c.send(releaseFrame(lease, lease.ServerHW)); err != nil {
 			return err
@@ -69,13 +85,13 @@ func release(ctx context.Context, c conn, lease Lease) error {
 }
 
 // sendRelease sends the RELEASE by way of hop until a later frame is answered.
-func sendRelease(ctx context.Context, c conn, lease Lease, hop netip.Addr, hopHW net.HardwareAddr) error {
+func sendRelease(ctx context.Context, c conn, asker net.HardwareAddr, lease Lease, hop netip.Addr, hopHW net.HardwareAddr) error {
 	frame := releaseFrame(lease, hopHW)
 	for range releaseTries {
 		if err := c.send(frame); err != nil {
 			return err
 		}
-		if _, err := resolve(ctx, c, lease, hop, 1); !errors.Is(err, errUnanswered) {
+		if _, err := resolve(ctx, c, asker, lease, hop, 1); !errors.Is(err, errUnanswered) {
 			return err
 		}
 	}
@@ -105,12 +121,12 @@ func releaseFrame(lease Lease, hopHW net.HardwareAddr) []byte {
 		netip.AddrPortFrom(lease.Server, dhcpv4.ServerPort), m.ToBytes())
 }
 
-// resolve asks, as the lease's owner, for the hardware address of target. Its
-// error is errUnanswered if none of the tries was answered.
-func resolve(ctx context.Context, c conn, lease Lease, target netip.Addr, tries int) (net.HardwareAddr, error) {
+// resolve asks, as the lease's owner, for the hardware address of target, to be told to
+// asker. Its error is errUnanswered if none of the tries was answered.
+func resolve(ctx context.Context, c conn, asker net.HardwareAddr, lease Lease, target netip.Addr, tries int) (net.HardwareAddr, error) {
 	own := lease.Addr.Addr()
 	for range tries {
-		if err := c.send(arpRequest(lease.HardwareAddr, own, target)); err != nil {
+		if err := c.send(arpRequest(asker, own, target)); err != nil {
 			return nil, err
 		}
 		var hw net.HardwareAddr

@@ -76,6 +76,28 @@ func TestReleaseMessage(t *testing.T) {
 	})
 }
 
+// TestReleaseFor: only the RELEASE has the address of a client that is elsewhere.
+func TestReleaseFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		own := net.HardwareAddr{0x02, 0, 0, 0, 0, 0x0a}
+		w := newWire(t, func(s sent) [][]byte { return arp(s, serverIP) })
+		if err := releaseFor(t.Context(), w, granted(nil), own); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.kinds(); got != "aRa" {
+			t.Fatalf("sent %q", got)
+		}
+		for i, from := range []net.HardwareAddr{own, clientHW, own} {
+			if got := w.sent[i].frame[6:12]; !bytes.Equal(got, from) {
+				t.Errorf("frame %d is from % x, want %v", i, got, from)
+			}
+		}
+		if ask := w.sent[0].frame; !bytes.Equal(ask, arpRequest(own, leasedIP, serverIP)) {
+			t.Errorf("ARP request % x", ask)
+		}
+	})
+}
+
 func TestNextHop(t *testing.T) {
 	gateway, far := netip.MustParseAddr("192.0.2.254"), netip.MustParseAddr("203.0.113.67")
 	for name, test := range map[string]struct {

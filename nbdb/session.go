@@ -229,6 +229,7 @@ func (s *Session) Apply(ctx context.Context, changes ...Change) error {
 	if len(ops) == 0 {
 		return nil
 	}
+	ops = append(ops, s.recompute(changes)...)
 	if s.held != nil {
 		ops = append([]operation{s.held.wait()}, ops...)
 	}

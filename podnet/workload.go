@@ -52,19 +52,20 @@ func SameVM(a, b *corev1.Pod) bool {
 }
 
 // MigrationSource is the pod, among all, from which pod's virtual machine
-// migrates: the oldest one of the same machine that is older than pod and live,
-// which is to say neither completed nor being deleted. nil if there is none.
+// migrates: the oldest one of the same machine that is older than pod and live.
+// nil if there is none.
 func MigrationSource(pod *corev1.Pod, all []*corev1.Pod) *corev1.Pod {
 	var source *corev1.Pod
 	for _, p := range all {
-		if SameVM(p, pod) && live(p) && older(p, pod) && (source == nil || older(p, source)) {
+		if SameVM(p, pod) && Live(p) && older(p, pod) && (source == nil || older(p, source)) {
 			source = p
 		}
 	}
 	return source
 }
 
-func live(p *corev1.Pod) bool {
+// Live reports whether a pod is neither completed nor being deleted.
+func Live(p *corev1.Pod) bool {
 	return p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed && p.DeletionTimestamp == nil
 }
 

@@ -4,6 +4,7 @@
 package vfio
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -55,14 +56,30 @@ func checkVF(d Device) error {
 	return nil
 }
 
-// Device reads what sysfs says of a device. errors.Is(err, fs.ErrNotExist) holds
-// where there is none with this address.
-func (h *Handoffs) Device(pci string) (Device, error) {
-	d, err := h.device(pci)
+// Device reads what sysfs says of a device that is not on loan: it waits for the end
+// of a hand-off until ctx ends, and undoes one that was cut off. errors.Is(err,
+// fs.ErrNotExist) holds where there is no device with this address.
+func (h *Handoffs) Device(ctx context.Context, pci string) (Device, error) {
+	d, err := h.device(pci) // also so that no turn is made up for a device that there is not
+	if err == nil {
+		d, err = h.deviceAtHome(ctx, pci)
+	}
 	if err != nil {
 		return d, fmt.Errorf("PCI device %q: %w", pci, err)
 	}
 	return d, nil
+}
+
+func (h *Handoffs) deviceAtHome(ctx context.Context, pci string) (Device, error) {
+	l, err := h.begin(ctx, pci)
+	if err != nil {
+		return Device{Address: pci}, err
+	}
+	defer l.end()
+	if err := l.giveBack(); err != nil {
+		return Device{Address: pci}, fmt.Errorf("undo an earlier hand-off: %w", err)
+	}
+	return h.device(pci)
 }
 
 func (h *Handoffs) device(pci string) (Device, error) {

@@ -4,6 +4,8 @@
 package vfio
 
 import (
+	"context"
+	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -22,7 +24,7 @@ func TestDevice(t *testing.T) {
 		{Address: vf0, Driver: DriverVFIO, Vendor: "8086", DeviceID: "10ca", Modalias: alias, IOMMUGroup: "41", VF: true, PF: pf0, VFIndex: 0, PFNetdev: "ens1", VFIODevice: "vfio0"},
 		{Address: vf1, Driver: nic, Vendor: "8086", DeviceID: "10ca", Modalias: alias, IOMMUGroup: "42", VF: true, PF: pf0, VFIndex: 1, PFNetdev: "ens1", Netdev: "eth0"},
 	} {
-		got, err := h.Device(want.Address)
+		got, err := h.Device(t.Context(), want.Address)
 		if err != nil {
 			t.Error(err)
 		}
@@ -68,5 +70,34 @@ func TestIsDeviceFile(t *testing.T) {
 		if isDeviceFile(path, d) != want {
 			t.Errorf("%s: not %v", path, want)
 		}
+	}
+}
+
+// TestDeviceAtHome looks at a device whose hand-off was cut off, and at one whose
+// hand-off goes on: neither belongs to the NIC driver that it is with.
+func TestDeviceAtHome(t *testing.T) {
+	m := newMachine(t)
+	h := m.handoffs()
+	m.crashIn = "before " + string(stepUse)
+	if err := h.Borrow(t.Context(), vf0, guest, nothing); !errors.Is(err, errDead) {
+		t.Fatal(err)
+	}
+	h = m.handoffs()
+	if d, err := h.Device(t.Context(), vf0); err != nil || d.Driver != DriverVFIO || d.Netdev != "" {
+		t.Errorf("cut off: %+v, %v", d, err)
+	}
+	if diff := cmp.Diff(home(none), m.see(vf0)); diff != "" {
+		t.Errorf("device (-want +got):\n%s", diff)
+	}
+	err := h.Borrow(t.Context(), vf0, guest, func(ctx context.Context, _ string) error {
+		ctx, cancel := context.WithCancel(ctx)
+		cancel()
+		if d, err := h.Device(ctx, vf0); !errors.Is(err, context.Canceled) {
+			t.Errorf("on loan: %+v, %v", d, err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/controller"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/internal/kube"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/internal/objects"
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/podnet"
 )
 
 // common are the flags of every daemon.
@@ -29,6 +30,7 @@ type common struct {
 	objects    string
 	kubeconfig string
 	pluginType string
+	learn      string
 	level      slog.Level
 }
 
@@ -49,6 +51,7 @@ func (c *common) usage() {
 // addSource adds the flags of where the objects are, and of which are served.
 func (c *common) addSource(kubernetes bool) {
 	c.set.StringVar(&c.pluginType, "plugin-type", controller.DefaultPluginType, "\"type\" of the network configurations to serve")
+	c.set.StringVar(&c.learn, "learn", podnet.LearnAuto, "from what the addresses of virtual machines are learned on networks whose NAD doesn't say: off, auto (the DHCP exchanges of their guests) or `all` (ARP too); node daemons and controllers have the same")
 	if !kubernetes {
 		c.set.StringVar(&c.objects, "objects", "", "`directory` of Kubernetes objects, one file each (required)")
 		return

@@ -30,7 +30,7 @@ func runNode(ctx context.Context, args []string) error {
 		return err
 	}
 	cfg.Log = log
-	server, err := newServer(ctx, cfg, flags.pluginType, from)
+	server, err := newServer(ctx, cfg, flags, from)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func addNodeFlags(flags *common) *cniserver.Config {
 }
 
 // newServer makes the node daemon's server; what flags left open it finds out.
-func newServer(ctx context.Context, cfg *cniserver.Config, pluginType string, from source) (*cniserver.Server, error) {
+func newServer(ctx context.Context, cfg *cniserver.Config, flags *common, from source) (*cniserver.Server, error) {
 	var err error
 	if cfg.NodeName == "" {
 		if cfg.NodeName, err = os.Hostname(); err != nil {
@@ -87,9 +87,9 @@ func newServer(ctx context.Context, cfg *cniserver.Config, pluginType string, fr
 		}
 	}
 	if cfg.Socket == "" {
-		cfg.Socket = wire.SocketPath(pluginType)
+		cfg.Socket = wire.SocketPath(flags.pluginType)
 	}
-	cfg.PluginType, cfg.Pods = pluginType, from.pods
+	cfg.PluginType, cfg.Learn, cfg.Pods = flags.pluginType, flags.learn, from.pods
 	return cniserver.New(*cfg)
 }
 

@@ -28,11 +28,11 @@ func runStandalone(ctx context.Context, args []string) error {
 		return err
 	}
 	nodeConfig.Log, controllerConfig.Log = log, log
-	server, err := newServer(ctx, nodeConfig, flags.pluginType, from)
+	server, err := newServer(ctx, nodeConfig, flags, from)
 	if err != nil {
 		return err
 	}
-	controllerConfig.PluginType, controllerConfig.AnnotatePod = flags.pluginType, from.pods.AnnotatePod
+	controllerConfig.PluginType, controllerConfig.Learn, controllerConfig.AnnotatePod = flags.pluginType, flags.learn, from.pods.AnnotatePod
 	if controllerConfig.Source, err = from.follow(""); err != nil {
 		return err
 	}

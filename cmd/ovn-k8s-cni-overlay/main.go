@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/signal"
@@ -72,8 +73,8 @@ func handOver(ctx context.Context, command string, args *skel.CmdArgs) error {
 	request := wire.Request{Env: env, Config: args.StdinData}
 	if command == "ADD" {
 		var err error
-		if request.DeviceInfo, err = deviceInfo(args.StdinData); err != nil {
-			return types.NewError(types.ErrIOFailure, "the device's information can't be read", err.Error())
+		if request.DeviceInfo, err = deviceInfo(deviceInfoDir, args.StdinData); err != nil {
+			return types.NewError(types.ErrInvalidNetworkConfig, "the device's information can't be read", err.Error())
 		}
 	}
 	plugin := filepath.Base(os.Args[0])
@@ -87,9 +88,16 @@ func handOver(ctx context.Context, command string, args *skel.CmdArgs) error {
 	return nil
 }
 
+// deviceInfoDir is where the files of the Device Information Specification are.
+const deviceInfoDir = "/var/run/k8s.cni.cncf.io/devinfo"
+
+// maxDeviceInfo bounds what is read of one, in bytes.
+const maxDeviceInfo = 1 << 20
+
 // deviceInfo reads the file, which a network configuration may name, with what a
-// device plugin says of the device.
-func deviceInfo(config []byte) (info wire.DeviceInfo, err error) {
+// device plugin says of the device. Who writes configurations is not to name any file
+// of the node: it is one below dir, where only root writes.
+func deviceInfo(dir string, config []byte) (info wire.DeviceInfo, err error) {
 	var conf struct {
 		RuntimeConfig struct {
 			File string `json:"CNIDeviceInfoFile"`
@@ -98,10 +106,19 @@ func deviceInfo(config []byte) (info wire.DeviceInfo, err error) {
 	if json.Unmarshal(config, &conf) != nil || conf.RuntimeConfig.File == "" {
 		return info, nil // what is wrong with a configuration the daemon tells
 	}
-	data, err := os.ReadFile(conf.RuntimeConfig.File)
+	name, err := filepath.Rel(dir, conf.RuntimeConfig.File)
+	if err != nil || !filepath.IsLocal(name) {
+		return info, fmt.Errorf("runtimeConfig.CNIDeviceInfoFile: Invalid value: %q: must be below %s", conf.RuntimeConfig.File, dir)
+	}
+	f, err := os.OpenInRoot(dir, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return info, nil // multus names the file whether or not there is one
 	}
+	if err != nil {
+		return info, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxDeviceInfo))
 	if err != nil {
 		return info, err
 	}

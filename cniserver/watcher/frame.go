@@ -20,6 +20,8 @@ const (
 	ipv4Len  = 20 // without options
 	udpLen   = 8
 	arpLen   = 28 // Ethernet and IPv4
+
+	broadcastHW = "\xff\xff\xff\xff\xff\xff"
 )
 
 // listener makes sense of the frames of one port. It takes whatever there is: the
@@ -55,6 +57,11 @@ func (l *listener) hear(now time.Time, frame []byte, toGuest bool) Sighting {
 		return l.reply(now, d.payload, source)
 	}
 	if !bytes.Equal(source, l.mac) {
+		if group := frame[0]&1 != 0 && string(frame[:6]) != broadcastHW; group {
+			// A hypervisor that puts the pod's interface on a bridge gives it another
+			// address, from which the pod's kernel joins groups (RFC 3376, RFC 3810).
+			return nil
+		}
 		return ForeignMAC{slices.Clone(source)}
 	}
 	switch etherType(frame) {

@@ -111,6 +111,7 @@ func TestHearGuest(t *testing.T) {
 		{"ARP", arpFrame(guestMAC(), guestMAC(), "192.0.2.10", "192.0.2.1"), ARP{Sender: addr("192.0.2.10")}},
 		{"announcement", arpFrame(guestMAC(), guestMAC(), "192.0.2.10", "192.0.2.10"), ARP{Sender: addr("192.0.2.10"), Gratuitous: true}},
 		{"probe", arpFrame(guestMAC(), guestMAC(), "0.0.0.0", "192.0.2.10"), ARP{Sender: addr("0.0.0.0")}},
+		{"foreign IPv6 for a group", append([]byte{0x33, 0x33, 0, 0, 0, 0x16}, ether(other, unix.ETH_P_IPV6, make([]byte, 60))[6:]...), nil},
 		{"ARP of another", arpFrame(guestMAC(), other, "192.0.2.10", "192.0.2.1"), ForeignMAC{other}},
 		{"ARP from another", arpFrame(other, guestMAC(), "192.0.2.10", "192.0.2.1"), ForeignMAC{other}},
 		{"short ARP", arpFrame(guestMAC(), guestMAC(), "192.0.2.10", "192.0.2.1")[:40], nil},

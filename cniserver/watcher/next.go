@@ -39,6 +39,12 @@ func (n *next) decide(seen Sighting) {
 		n.probed(e.Lease)
 	case Discover:
 		n.startOver()
+	case Request:
+		if n.Phase == podnet.StateBound && e.Addr.IsValid() && !n.has(e.Addr) {
+			// It remembers another address, as from before its node's daemon was down: held
+			// to this one, it would not get the answer.
+			n.startOver()
+		}
 	case Nak:
 		n.startOver()
 		if n.has(e.Addr) {
@@ -59,6 +65,8 @@ func (n *next) decide(seen Sighting) {
 		n.granted(e.Lease)
 	case ARP:
 		n.spoke(e.Sender)
+	case Learned:
+		n.learned(e.Lease)
 	case ForeignMAC:
 		n.notice(ReasonForeignMAC, fmt.Sprintf("guest sends frames as %s, which is not its MAC address: port security drops them", e.MAC))
 	case ServerTraffic:
@@ -143,11 +151,29 @@ func (n *next) granted(lease dhcp.Lease) {
 	} else if old.IsValid() {
 		n.event(false, ReasonAddressChanged, "guest has got %s from DHCP server %s, after %s", addr, lease.Server, old)
 	}
-	if probed := n.Probe.Addr.Addr(); probed.IsValid() && probed != addr {
+	n.take(lease)
+}
+
+// take makes a lease the port's, and holds the guest to it.
+func (n *next) take(lease dhcp.Lease) {
+	if probed := n.Probe.Addr.Addr(); probed.IsValid() && probed != lease.Addr.Addr() {
 		n.effects = append(n.effects, ReleaseProbe{n.Probe})
 	}
 	n.Lease = lease
 	n.bind()
+}
+
+// learned makes an address that OVN has learned the port's. A port that is bound has
+// it by an ACK, which counts for more.
+func (n *next) learned(lease dhcp.Lease) {
+	addr, old := lease.Addr.Addr(), n.Lease.Addr.Addr()
+	if n.Phase == podnet.StateBound || role(addr, lease) != "" || !n.has(addr) && (roleBeside(addr, n.Lease) != "" || !n.move(addr)) {
+		return
+	}
+	if old.IsValid() && old != addr {
+		n.event(false, ReasonAddressChanged, "guest has chosen %s, after %s", addr, old)
+	}
+	n.take(lease)
 }
 
 // completed is a lease that prolongs old, with what the server, who says what it is
@@ -186,6 +212,11 @@ func (n *next) spoke(sender netip.Addr) {
 	switch {
 	case role != "":
 		n.claimed(sender, fmt.Sprintf("guest claims %s by ARP, which is %s: it is refused", sender, role))
+	case n.Phase == podnet.StateLost && n.Chooses:
+		n.claimed(sender, "") // OVN hears it: the port is not held to an address
+	case n.Phase == podnet.StateBound && !n.has(sender) && n.Chooses && len(recent(n.now, n.Moves)) < movesPerMinute:
+		n.startOver() // so that OVN hears the next one
+		n.claimed(sender, "")
 	case n.Phase == podnet.StateLost:
 		n.claimed(sender, fmt.Sprintf("guest claims %s by ARP, but has no lease", sender))
 	case n.Phase == podnet.StateBound && !n.has(sender):

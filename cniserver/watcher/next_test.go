@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -36,6 +37,11 @@ func leaseOf(addr string, from time.Time) dhcp.Lease {
 		Addr: netip.MustParsePrefix(addr + "/24"), Gateway: netip.MustParseAddr("192.0.2.1"), Server: netip.MustParseAddr("192.0.2.2"),
 		HardwareAddr: guestMAC(), ClientID: []byte{1, 2}, Acquired: from, Expires: from.Add(time.Hour),
 	}
+}
+
+// chosen is what OVN learns of a guest that has chosen its address.
+func chosen(addr string) dhcp.Lease {
+	return dhcp.Lease{Addr: netip.MustParsePrefix(addr + "/24"), Gateway: netip.MustParseAddr("192.0.2.1"), HardwareAddr: guestMAC(), ClientID: []byte{}}
 }
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
@@ -107,13 +113,14 @@ func TestNext(t *testing.T) {
 	t0 := start()
 	const x, y = "192.0.2.10", "192.0.2.20"
 	seen := map[string]Sighting{
-		"DISCOVER": Discover{}, "REQUEST": Request{Addr: addr(x)}, "INFORM": Inform{}, "RARP": RARP{}, "gone": Gone{}, "tick": Tick{},
+		"DISCOVER": Discover{}, "REQUEST of x": Request{Addr: addr(x)}, "REQUEST of y": Request{Addr: addr(y)}, "REQUEST": Request{}, "INFORM": Inform{}, "RARP": RARP{}, "gone": Gone{}, "tick": Tick{},
 		"NAK of x": Nak{addr(x)}, "NAK of y": Nak{addr(y)}, "DECLINE of x": Decline{addr(x)}, "DECLINE of y": Decline{addr(y)},
 		"RELEASE of x": Release{addr(x)}, "RELEASE of y": Release{addr(y)},
 		"ACK of x": Ack{leaseOf(x, t0.Add(time.Hour))}, "ACK of y": Ack{leaseOf(y, t0.Add(time.Hour))},
 		"ARP of x": arp(x), "ARP of y": arp(y), "ARP probe": arp("0.0.0.0"), "ARP of the gateway": arp("192.0.2.1"),
 		"foreign MAC": ForeignMAC{guestMAC()}, "server": ServerTraffic{}, "overrun": Overrun{Class: "x"},
 		"probe of x": Probed{leaseOf(x, t0.Add(time.Hour))}, "probe of y": Probed{leaseOf(y, t0.Add(time.Hour))},
+		"x learned": Learned{chosen(x)}, "y learned": Learned{chosen(y)}, "gateway learned": Learned{chosen("192.0.2.1")},
 	}
 	// What is not named changes nothing.
 	incidents := map[string][]string{"foreign MAC": {ReasonForeignMAC}, "server": {ReasonServerTraffic}, "overrun": {ReasonOverrun}}
@@ -130,6 +137,8 @@ func TestNext(t *testing.T) {
 			"ACK of y":   {bound, y, []string{"publish bound 192.0.2.20/24"}},
 			"probe of x": {open, x, []string{"publish open 192.0.2.10/24"}},
 			"probe of y": {open, y, []string{"publish open 192.0.2.20/24"}},
+			"x learned":  {bound, x, []string{"publish bound 192.0.2.10/24"}},
+			"y learned":  {bound, y, []string{"publish bound 192.0.2.20/24"}},
 		}},
 		{"open, probed", open, x, map[string]outcome{
 			"ACK of x":           {bound, x, []string{"publish bound 192.0.2.10/24"}},
@@ -139,6 +148,8 @@ func TestNext(t *testing.T) {
 			"DECLINE of x":       {open, "", []string{"publish open no address"}},
 			"probe of x":         {open, x, []string{"publish open 192.0.2.10/24"}}, // with another end
 			"probe of y":         {open, y, []string{"publish open 192.0.2.20/24"}},
+			"x learned":          {bound, x, []string{"publish bound 192.0.2.10/24"}},
+			"y learned":          {bound, y, []string{ReasonAddressChanged, "release 192.0.2.10", "publish bound 192.0.2.20/24"}},
 		}},
 		{"open, started over", open, x, map[string]outcome{
 			"ACK of x":           {bound, x, []string{"publish bound 192.0.2.10/24"}},
@@ -146,6 +157,8 @@ func TestNext(t *testing.T) {
 			"ARP of the gateway": {open, x, []string{ReasonClaimDropped}},
 			"DECLINE of x":       {open, "", []string{"publish open no address"}},
 			"probe of y":         {open, x, []string{"release 192.0.2.20"}},
+			"x learned":          {bound, x, []string{"publish bound 192.0.2.10/24"}},
+			"y learned":          {bound, y, []string{ReasonAddressChanged, "publish bound 192.0.2.20/24"}},
 		}},
 		{"open, released", open, x, map[string]outcome{
 			"ACK of x":           {bound, x, []string{"publish bound 192.0.2.10/24"}},
@@ -154,6 +167,8 @@ func TestNext(t *testing.T) {
 			"DECLINE of x":       {open, "", []string{"publish open no address"}},
 			"probe of x":         {open, x, []string{"publish open 192.0.2.10/24"}},
 			"probe of y":         {open, y, []string{"publish open 192.0.2.20/24"}},
+			"x learned":          {bound, x, []string{"publish bound 192.0.2.10/24"}},
+			"y learned":          {bound, y, []string{ReasonAddressChanged, "publish bound 192.0.2.20/24"}},
 		}},
 		{"bound", bound, x, map[string]outcome{
 			"DISCOVER":           {open, x, []string{"publish open 192.0.2.10/24"}},
@@ -167,6 +182,7 @@ func TestNext(t *testing.T) {
 			"ARP of y":           {bound, x, []string{ReasonClaimDropped}},
 			"ARP of the gateway": {bound, x, []string{ReasonClaimDropped}},
 			"probe of y":         {bound, x, []string{"release 192.0.2.20"}},
+			"REQUEST of y":       {open, x, []string{"publish open 192.0.2.10/24"}},
 		}},
 		{"lost", lost, "", map[string]outcome{
 			"DISCOVER":           {open, "", []string{"publish open no address"}},
@@ -181,6 +197,8 @@ func TestNext(t *testing.T) {
 			"ARP of the gateway": {lost, "", []string{ReasonClaimDropped}},
 			"probe of x":         {open, x, []string{"publish open 192.0.2.10/24"}},
 			"probe of y":         {open, y, []string{"publish open 192.0.2.20/24"}},
+			"x learned":          {bound, x, []string{"publish bound 192.0.2.10/24"}},
+			"y learned":          {bound, y, []string{"publish bound 192.0.2.20/24"}},
 		}},
 	} {
 		for name, e := range seen {
@@ -210,6 +228,54 @@ func TestNext(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestChoosing: a guest that may choose its address is let speak from another one, as
+// often as an address may change, so that OVN can learn it.
+func TestChoosing(t *testing.T) {
+	s, now := situation(t, "bound")
+	s.Chooses = true
+	for i := range movesPerMinute - 1 { // the ACK was one
+		a := fmt.Sprintf("192.0.2.%d", 20+i%2*10)
+		var effects []Effect
+		s, effects = s.Next(now, arp(a))
+		// A write may have to wait, but no claim is held against it.
+		if s.Phase != open || slices.Contains(said(effects), ReasonClaimDropped) {
+			t.Fatalf("change %d: %s %v", i, s.Phase, said(effects))
+		}
+		if s, _ = s.Next(now.Add(time.Second), Learned{chosen(a)}); s.Phase != bound || s.Lease.Addr.Addr() != addr(a) {
+			t.Fatalf("change %d: %s %v", i, s.Phase, s.Lease.Addr)
+		}
+		now = now.Add(2 * time.Second)
+	}
+	s, effects := s.Next(now, arp("192.0.2.99"))
+	if diff := cmp.Diff([]any{bound, []string{ReasonClaimDropped}}, []any{s.Phase, said(effects)}); diff != "" {
+		t.Errorf("one too many (-want +got):\n%s", diff)
+	}
+	for _, a := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.255"} {
+		s, now := situation(t, "bound")
+		s.Chooses = true
+		if s, effects = s.Next(now, arp(a)); s.Phase != bound || !slices.Equal(said(effects), []string{ReasonClaimDropped}) {
+			t.Errorf("%s: %s %v", a, s.Phase, said(effects))
+		}
+	}
+	s, now = situation(t, "lost")
+	s.Chooses = true
+	if s, effects = s.Next(now, arp("192.0.2.99")); s.Phase != lost || len(effects) != 0 {
+		t.Errorf("without a lease: %s %v", s.Phase, said(effects))
+	}
+}
+
+// TestACKBeforeLearned: what a server grants is not taken away by ARP.
+func TestACKBeforeLearned(t *testing.T) {
+	s, now := situation(t, "open, probed")
+	s, now = after(s, now, Ack{leaseOf("192.0.2.20", now)}, Learned{chosen("192.0.2.30")})
+	if s.Phase != bound || s.Lease.Addr.Addr() != addr("192.0.2.20") {
+		t.Errorf("%s %v", s.Phase, s.Lease.Addr)
+	}
+	if s, _ = s.Next(now.Add(time.Hour), Tick{}); s.Phase != lost {
+		t.Errorf("at its end: %s", s.Phase)
 	}
 }
 
@@ -484,12 +550,13 @@ func TestDeadline(t *testing.T) {
 	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		s, now := NewState(start()), start()
+		s.Chooses = seed%2 == 0
 		for range 200 {
 			now = now.Add(time.Duration(r.IntN(30000)) * time.Millisecond)
 			a := fmt.Sprintf("192.0.2.%d", r.IntN(5))
 			lease := leaseOf(a, now)
 			lease.Expires = now.Add(time.Duration(r.IntN(300)) * time.Second)
-			seen := []Sighting{Discover{}, Nak{addr(a)}, Decline{addr(a)}, Release{addr(a)}, Ack{lease}, Ack{lease}, Probed{lease}, arp(a), arp(a), Tick{}}
+			seen := []Sighting{Discover{}, Nak{addr(a)}, Decline{addr(a)}, Release{addr(a)}, Ack{lease}, Ack{lease}, Probed{lease}, Learned{chosen(a)}, arp(a), arp(a), Tick{}}
 			s, _ = s.Next(now, seen[r.IntN(len(seen))])
 			if at := s.Deadline(); !at.IsZero() {
 				if !at.After(now) {

@@ -16,12 +16,12 @@ type Observation struct {
 	// Key is the port's.
 	Key string
 	At  time.Time
-	// Seen is one of this package's sightings, except Probed and Tick.
+	// Seen is one of this package's sightings, except Probed, Learned and Tick.
 	Seen Sighting
 }
 
 // Sighting is what State.Next decides upon: something that was seen on a port's
-// wire, or Probed or Tick, which the caller makes. What is said of the guest was
+// wire, or Probed, Learned or Tick, which the caller makes. What is said of the guest was
 // sent by it, with its own MAC address as the source; the rest of it is the guest's
 // word alone.
 type Sighting interface{ sighting() }
@@ -72,7 +72,7 @@ type (
 	RARP struct{}
 
 	// ForeignMAC is a frame from the guest, of any protocol, whose Ethernet or ARP
-	// sender is not the port's MAC address.
+	// sender is not the port's MAC address. Frames for a multicast group don't count.
 	ForeignMAC struct{ MAC net.HardwareAddr }
 
 	// ServerTraffic is what only a DHCP server sends, from the guest.
@@ -95,6 +95,11 @@ type (
 	// yet to take.
 	Probed struct{ Lease dhcp.Lease }
 
+	// Learned says that OVN has learned an address of the guest from its ARP, and that
+	// the rest of the world has been told. The lease has the address and the port's
+	// hardware address, and a gateway if there is one; nobody has granted it.
+	Learned struct{ Lease dhcp.Lease }
+
 	// Tick says that State.Deadline has come.
 	Tick struct{}
 )
@@ -113,4 +118,5 @@ func (ServerTraffic) sighting() {}
 func (Overrun) sighting()       {}
 func (Gone) sighting()          {}
 func (Probed) sighting()        {}
+func (Learned) sighting()       {}
 func (Tick) sighting()          {}

@@ -16,10 +16,13 @@ import (
 //
 // A port is open until there is evidence of its address, and again whenever the guest
 // starts over: then port security holds it to its MAC address alone. It is bound, and
-// held to its address too, upon an ACK to the guest, or the guest's own ARP for the
-// address that is known already. It is lost when the lease of an address that the
-// guest had ends.
+// held to its address too, upon an ACK to the guest, the guest's own ARP for the
+// address that is known already, or what OVN has learned. It is lost when the lease of
+// an address that the guest had ends.
 type State struct {
+	// Chooses says that the guest may choose its address itself, and OVN learns it. It
+	// is the caller's to set.
+	Chooses bool `json:"chooses,omitempty"`
 	// Phase is podnet.StateOpen, StateBound or StateLost.
 	Phase string `json:"phase"`
 	// Lease is what the port has its address from; the zero Lease if it has none. It
@@ -34,7 +37,8 @@ type State struct {
 	// or another one.
 	Probe dhcp.Lease `json:"probe,omitzero"`
 
-	// Opened is when the port became open, and StartedOver when the guest last did.
+	// Opened is when the port became open, and StartedOver when the guest was last seen
+	// to look for an address, or to choose one.
 	Opened      time.Time `json:"opened,omitzero"`
 	StartedOver time.Time `json:"started_over,omitzero"`
 	// Overdue says that it was reported that the port is open for long.

@@ -33,7 +33,9 @@ func (n Network) DefaultDeny(namespace string, d Direction) nbdb.Rows {
 		ACLs: []nbdb.ACL{
 			entry("defaultDeny", priorityDeny, of, actionDrop),
 			entry("arpAllow", priorityAllow, and(of, matchNeighbour), actionAllow),
-			entry("dhcpAllow", priorityAllow, and(of, dhcp), actionAllow),
+			// Without any ACL that allows what is related, OVN tracks no connections on
+			// a switch, and drops the replies to those that a pod has opened.
+			entry("dhcpAllow", priorityAllow, and(of, dhcp), actionAllowRelated),
 		},
 	}
 }

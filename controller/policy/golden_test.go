@@ -129,7 +129,7 @@ func networkRows() map[string]nbdb.Rows {
 	return map[string]nbdb.Rows{
 		"default-deny-ingress": testNetwork.DefaultDeny("ns", Ingress),
 		"default-deny-egress":  testNetwork.DefaultDeny("ns", Egress),
-		"guard-dhcp-server":    {ACLs: []nbdb.ACL{testNetwork.DHCPServerGuard(podnet.SwitchName(testNetwork.Name), "physical")}},
+		"guard-dhcp-server":    {ACLs: testNetwork.DHCPServerGuard(podnet.SwitchName(testNetwork.Name), "physical")},
 		"guard-open-port":      testNetwork.OpenPortGuard(),
 	}
 }

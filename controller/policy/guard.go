@@ -9,17 +9,25 @@ import (
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/nbdb"
 )
 
+// matchServing is what only a DHCP server sends to clients. Open vSwitch shows the
+// ports of a datagram that is whole, so a part of one is taken to be a server's
+// where it goes to all.
+const matchServing = "((" + matchDHCPServer + ") || (ip4.dst == 255.255.255.255 && ip.is_frag))"
+
 // DHCPServerGuard keeps everybody on a switch from being a DHCP server, except
-// those on the physical network, behind the localnet port.
-func (n Network) DHCPServerGuard(switchName, localnetPort string) nbdb.ACL {
-	match := and(fmt.Sprintf("inport != %q", localnetPort), matchDHCPServer)
-	return n.guard(switchName, "podPorts", "dhcpServerGuard", match)
+// those on the physical network, behind the localnet port. That is two ACLs: OVN
+// can't match a port that is not another one.
+func (n Network) DHCPServerGuard(switchName, localnetPort string) []nbdb.ACL {
+	physical := n.guard(switchName, "podPorts", "dhcpServerPhysical", and(fmt.Sprintf("inport == %q", localnetPort), matchServing))
+	physical.Priority, physical.Action = priorityGuard+1, actionAllow
+	return []nbdb.ACL{physical, n.guard(switchName, "podPorts", "dhcpServerGuard", matchServing)}
 }
 
 // OpenPortGuard keeps the ports that no address is pinned to from speaking for
 // others: a port group for them, its ACL, and an address set, for what is not
 // theirs: the addresses of the network's gateways and DHCP servers, and those
-// that are pinned to other ports.
+// that are pinned to other ports. It can't stop what OVN allows before any ACL:
+// IPv6 neighbor discovery, router advertisements included, and MLD.
 func (n Network) OpenPortGuard() nbdb.Rows {
 	group := n.portGroup(ownerCluster, id{idName, "openPorts"})
 	taken := n.addressSet(ownerCluster, id{idName, "pinnedAddresses"})

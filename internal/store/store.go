@@ -135,12 +135,14 @@ func lastVersion[T any](f io.Reader) (last T, size int, err error) {
 	versions := json.NewDecoder(f)
 	for n := 0; ; n++ {
 		var version T
+		var syntax *json.SyntaxError
 		switch err := versions.Decode(&version); {
 		case err == nil:
 			last, size = version, int(versions.InputOffset())
 		case n > 0 && err == io.EOF:
 			return last, size, nil
-		case n > 0 && errors.Is(err, io.ErrUnexpectedEOF):
+		case n > 0 && (errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &syntax)):
+			// After a power failure there can be zeros where it was to be.
 			return last, maxFile, nil
 		default:
 			return last, 0, err

@@ -134,6 +134,27 @@ func TestVersions(t *testing.T) {
 	}
 }
 
+// TestZeros has a version that the disk was given the room for, but not the data.
+func TestZeros(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "key.json")
+	for _, tail := range []string{"\x00\x00\x00", "{\"Na\x00\x00"} {
+		if err := os.WriteFile(file, []byte("{\"Name\":\"good\"}\n"+tail), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := open(t, dir)
+		if got, ok := s.Get("key"); !ok || got.Name != "good" {
+			t.Errorf("tail %q: got %v, %v", tail, got, ok)
+		}
+		if err := s.Put("key", record{"next"}); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := open(t, dir).Get("key"); got.Name != "next" {
+			t.Errorf("tail %q, and then another version: got %v", tail, got)
+		}
+	}
+}
+
 // TestFailedWrite: what a write has left behind when it failed is no part of the next
 // version.
 func TestFailedWrite(t *testing.T) {

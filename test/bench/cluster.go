@@ -35,7 +35,8 @@ const (
 	localnetPort = network + "_ovn_localnet_port"
 
 	annotation = "k8s.ovn.org/pod-networks"
-	label      = "bench"
+	// note is an annotation that nobody has an interest in.
+	note = "bench"
 )
 
 // portName is the logical port of a pod.
@@ -143,7 +144,8 @@ func (s sightings) Replace(objects []any, _ string) error {
 // it, "" for none.
 func (c *cluster) createPod(ctx context.Context, name, networks string) error {
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{"k8s.v1.cni.cncf.io/networks": network}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{group: groupOf(name)},
+			Annotations: map[string]string{"k8s.v1.cni.cncf.io/networks": network}},
 		Spec: corev1.PodSpec{
 			NodeName:                      node,
 			TerminationGracePeriodSeconds: new(int64(0)),
@@ -159,16 +161,11 @@ func (c *cluster) createPod(ctx context.Context, name, networks string) error {
 
 // annotate sets the annotation of a pod.
 func (c *cluster) annotate(ctx context.Context, name, networks string) error {
-	return c.patch(ctx, name, "annotations", annotation, networks)
+	return c.patch(ctx, name, annotation, networks)
 }
 
-// label sets the label of a pod.
-func (c *cluster) label(ctx context.Context, name, value string) error {
-	return c.patch(ctx, name, "labels", label, value)
-}
-
-func (c *cluster) patch(ctx context.Context, name, field, key, value string) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{field: map[string]any{key: value}}})
+func (c *cluster) patch(ctx context.Context, name, key, value string) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: value}}})
 	if err != nil {
 		return err
 	}

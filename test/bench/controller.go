@@ -31,7 +31,12 @@ type system struct {
 	// table is filled by the measurements.
 	table table
 	// first are figures at the smallest size, which others are held against.
-	first struct{ announced, cost float64 }
+	first struct {
+		announced, cost           float64
+		readdressed, readdressing time.Duration
+	}
+	// policies is how many there are.
+	policies int
 }
 
 // size is a number of ports, and what is measured when there are so many.

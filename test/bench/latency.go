@@ -61,7 +61,7 @@ func (s *system) latency(ctx context.Context) error {
 	at := fmt.Sprintf(", %d ports", len(s.pods))
 	s.table.add(
 		latency("annotation seen → port made"+at, announced.seen, "bare port made", insert).against(goal, upstream),
-		latency("the same, but label seen → bare port made"+at, floor, "bare port made", insert),
+		latency("the same, but another annotation seen → bare port made"+at, floor, "bare port made", insert),
 		latency("annotation seen → address in the port"+at, leased.seen, "bare port changed", update),
 		latency("patch returned → port made"+at, announced.returned, "the patch itself", announced.call),
 		latency("patch returned → address in the port"+at, leased.returned, "the patch itself", leased.call),
@@ -114,14 +114,14 @@ func (s *system) remove(ctx context.Context, a attachment) error {
 	return err
 }
 
-// floor is what change can't be faster than: a pod's label changes, in which the
-// controller has no interest, and who sees that makes a bare port at once. The
+// floor is what change can't be faster than: another annotation changes, in which
+// the controller has no interest, and who sees that makes a bare port at once. The
 // API is as busy with the change then as it is with that of an annotation.
 func (s *system) floor(ctx context.Context, a attachment, to *times) error {
 	pod, value := s.pods[0].pod, a.pod
 	called := make(chan error, 1)
-	go func() { called <- s.label(ctx, pod, value) }()
-	seen, err := s.seen.await(ctx, pod, func(pod *corev1.Pod) bool { return pod != nil && pod.Labels[label] == value })
+	go func() { called <- s.patch(ctx, pod, note, value) }()
+	seen, err := s.seen.await(ctx, pod, func(pod *corev1.Pod) bool { return pod != nil && pod.Annotations[note] == value })
 	if err != nil {
 		return err
 	}

@@ -8,8 +8,8 @@
 //	bench BIN HELLO [PART...]
 //
 // BIN is the folder with the product's commands, HELLO the program of
-// test/bench/hello, built like them. The parts are shim, add and controller, all
-// if none is named; latency is the controller's single changes alone. It is run
+// test/bench/hello, built like them. The parts are shim, add, learn, controller and
+// policies, all if none is named; latency is the controller's single changes alone. It is run
 // as root, in the module's root folder.
 package main
 
@@ -56,14 +56,16 @@ func parts() []part {
 	return []part{
 		{name: "shim", measure: (*bench).shim},
 		{name: "add", measure: (*bench).add},
+		{name: "learn", measure: (*bench).learn},
 		{name: "controller", measure: (*bench).controller},
+		{name: "policies", measure: (*bench).policies},
 		{name: "latency", measure: (*bench).latency, named: true},
 	}
 }
 
 func run(args []string) error {
 	if len(args) < 2 {
-		return errors.New("usage: bench BIN HELLO [shim] [add] [controller] [latency]")
+		return errors.New("usage: bench BIN HELLO [shim] [add] [learn] [controller] [policies] [latency]")
 	}
 	chosen, err := choose(args[2:])
 	if err != nil {

@@ -23,6 +23,7 @@ import (
 const (
 	switchTable = "Logical_Switch"
 	portTable   = "Logical_Switch_Port"
+	setTable    = "Address_Set"
 )
 
 // logicalPort is what is seen of a row of Logical_Switch_Port.
@@ -35,6 +36,14 @@ type logicalPort struct {
 func (p logicalPort) exists() bool { return p.UUID != "" }
 func (p logicalPort) gone() bool   { return p.UUID == "" }
 
+// addressSet is what is seen of a row of Address_Set.
+type addressSet struct {
+	UUID        string            `ovsdb:"_uuid"`
+	Name        string            `ovsdb:"name"` // the table's index
+	ExternalIDs map[string]string `ovsdb:"external_ids"`
+	Addresses   []string          `ovsdb:"addresses"`
+}
+
 // has reports whether the port has just this string of addresses.
 func (p logicalPort) has(addresses string) bool {
 	return slices.Equal(p.Addresses, []string{addresses})
@@ -46,13 +55,14 @@ type northbound struct {
 	endpoint string
 	client   client.Client
 	ports    *board[logicalPort] // by name
+	sets     *board[addressSet]  // by their id without its owner
 	// switchUUID is the switch that has all the ports, bare ones too.
 	switchUUID string
 }
 
 // dialNorthbound connects, and returns when all ports there are have been seen.
 func dialNorthbound(ctx context.Context, endpoint string) (*northbound, error) {
-	database, err := model.NewClientDBModel("OVN_Northbound", map[string]model.Model{portTable: &logicalPort{}})
+	database, err := model.NewClientDBModel("OVN_Northbound", map[string]model.Model{portTable: &logicalPort{}, setTable: &addressSet{}})
 	if err != nil {
 		return nil, err
 	}
@@ -64,14 +74,16 @@ func dialNorthbound(ctx context.Context, endpoint string) (*northbound, error) {
 	if err := c.Connect(ctx); err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", endpoint, err)
 	}
-	n := &northbound{endpoint: endpoint, client: c, ports: newBoard[logicalPort]()}
+	n := &northbound{endpoint: endpoint, client: c, ports: newBoard[logicalPort](), sets: newBoard[addressSet]()}
 	c.Cache().AddEventHandler(&cache.EventHandlerFuncs{
 		AddFunc:    func(_ string, row model.Model) { n.see(row, true) },
 		UpdateFunc: func(_ string, _, row model.Model) { n.see(row, true) },
 		DeleteFunc: func(_ string, row model.Model) { n.see(row, false) },
 	})
 	p := &logicalPort{}
-	if _, err := c.Monitor(ctx, c.NewMonitor(client.WithTable(p, &p.Name, &p.Addresses))); err != nil {
+	a := &addressSet{}
+	tables := c.NewMonitor(client.WithTable(p, &p.Name, &p.Addresses), client.WithTable(a, &a.Name, &a.ExternalIDs, &a.Addresses))
+	if _, err := c.Monitor(ctx, tables); err != nil {
 		c.Close()
 		return nil, fmt.Errorf("monitor %s: %w", endpoint, err)
 	}
@@ -79,12 +91,69 @@ func dialNorthbound(ctx context.Context, endpoint string) (*northbound, error) {
 }
 
 func (n *northbound) see(row model.Model, exists bool) {
-	p := *row.(*logicalPort)
-	name := p.Name
-	if !exists {
-		p = logicalPort{}
+	switch row := row.(type) {
+	case *logicalPort:
+		if exists {
+			n.ports.put(row.Name, *row)
+		} else {
+			n.ports.put(row.Name, logicalPort{})
+		}
+	case *addressSet:
+		_, id, _ := strings.Cut(row.ExternalIDs["k8s.ovn.org/id"], ":")
+		if exists {
+			n.sets.put(":"+id, *row)
+		} else {
+			n.sets.put(":"+id, addressSet{})
+		}
 	}
-	n.ports.put(name, p)
+}
+
+// bareSet makes an address set that nobody uses, and then puts an address into it
+// again and again. It returns how long each took until it was seen.
+func (n *northbound) bareSet(ctx context.Context, size, samples int) (took times, err error) {
+	const id = ":" + bare
+	var addresses []string
+	for i := range size {
+		addresses = append(addresses, attachmentOf(i).addr)
+	}
+	transact := func(op ovsdb.Operation, size int) (time.Duration, error) {
+		began := time.Now()
+		results, err := n.client.Transact(ctx, op)
+		if err == nil {
+			_, err = ovsdb.CheckOperationResults(results, []ovsdb.Operation{op})
+		}
+		if err != nil {
+			return 0, fmt.Errorf("write a bare address set: %w", err)
+		}
+		seen, err := n.sets.awaitAfter(ctx, id, began, ofSize(size))
+		return seen.at.Sub(began), err
+	}
+	set, err := ovsdb.NewOvsSet(addresses)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := ovsdb.NewOvsMap(map[string]string{"k8s.ovn.org/id": "nobody" + id})
+	if err != nil {
+		return nil, err
+	}
+	insert := ovsdb.Operation{Op: ovsdb.OperationInsert, Table: setTable, Row: ovsdb.Row{"name": bare, "addresses": set, "external_ids": ids}}
+	if _, err := transact(insert, size); err != nil {
+		return nil, err
+	}
+	seen, _ := n.sets.get(id)
+	where := byUUID(seen.value.UUID)
+	for range samples {
+		for i, mutator := range []ovsdb.Mutator{ovsdb.MutateOperationInsert, ovsdb.MutateOperationDelete} {
+			mutation := ovsdb.NewMutation("addresses", mutator, "192.0.2.1")
+			each, err := transact(ovsdb.Operation{Op: ovsdb.OperationMutate, Table: setTable, Where: where, Mutations: []ovsdb.Mutation{*mutation}}, size+1-i)
+			if err != nil {
+				return nil, err
+			}
+			took = append(took, each)
+		}
+	}
+	_, err = n.client.Transact(ctx, ovsdb.Operation{Op: ovsdb.OperationDelete, Table: setTable, Where: where})
+	return took, err
 }
 
 // find finds the switch by its name.
@@ -160,8 +229,8 @@ func (n *northbound) write(ctx context.Context, port string, done func(logicalPo
 	return seen.at.Sub(began), err
 }
 
-// transactions is how many transactions have changed switches or ports: each is
-// a line of the database's file, ovsdb(5), with the rows by table.
+// transactions is how many transactions have changed switches, ports, or what
+// policies consist of: each is a line of the database's file, ovsdb(5), with the rows by table.
 func (n *northbound) transactions() (int, error) {
 	// A lab keeps the file beside the socket.
 	data, err := os.ReadFile(strings.TrimSuffix(strings.TrimPrefix(n.endpoint, "unix:"), ".sock") + ".db")
@@ -177,7 +246,9 @@ func (n *northbound) transactions() (int, error) {
 		if err := json.Unmarshal(line, &tables); err != nil {
 			return 0, fmt.Errorf("read the northbound database's file: %w", err)
 		}
-		if tables[switchTable] != nil || tables[portTable] != nil {
+		// A leader's term is in an address set without addresses.
+		if tables[switchTable] != nil || tables[portTable] != nil || tables["Port_Group"] != nil || tables["ACL"] != nil ||
+			bytes.Contains(tables[setTable], []byte(`"addresses"`)) {
 			count++
 		}
 	}

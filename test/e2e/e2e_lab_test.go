@@ -54,6 +54,8 @@ type world struct {
 	lan site.Network
 	// vms has newPod make pods of virtual machines, each of its pod's name.
 	vms bool
+	// probed and marks are how many probes there were, and markers of them.
+	probed, marks uint16
 }
 
 func newWorld(t *testing.T, o site.Options) *world {

@@ -142,10 +142,11 @@ func TestVFByDeviceInfo(t *testing.T) {
 	w := n.w
 	pod, netns := w.newPod("web", 0)
 	w.refused(0, n.attach(pod, netns), 7, "deviceID", vfAddress, "representor") // the sysfs doesn't tell
-	info := filepath.Join(t.TempDir(), "info.json")
+	info := "/var/run/k8s.cni.cncf.io/devinfo/cni/" + netns + ".json"
 	network := w.lanWith(map[string]any{"deviceID": vfAddress, "runtimeConfig": map[string]any{"CNIDeviceInfoFile": info}})
 	call := w.Attach("ADD", pod, network, netns)
 	w.refused(0, call, 7, "representor") // there is no such file, which is allowed
+	w.must(os.MkdirAll(filepath.Dir(info), 0o700))
 	w.must(os.WriteFile(info, []byte(`{"type":"pci","version":"1.1.0","pci":{"pci-address":"`+vfAddress+`","representor-device":"rep0"}}`), 0o644))
 	if got := w.cni(0, call).Interfaces[0].Name; got != "rep0" {
 		t.Errorf("host interface %s", got)
@@ -153,8 +154,8 @@ func TestVFByDeviceInfo(t *testing.T) {
 	w.in(netns, "ping", "-c1", "-W2", w.Lab.Phys.Gateway.String())
 }
 
-// TestVFOfNewerPod has the device given to another pod before the first one's DEL
-// comes, which then leaves it alone.
+// TestVFOfNewerPod has the device given to another pod before the DEL of the first one
+// comes, which then leaves it alone. While the first one runs it keeps the device.
 func TestVFOfNewerPod(t *testing.T) {
 	n := newNIC(t, representor)
 	w := n.w
@@ -162,8 +163,15 @@ func TestVFOfNewerPod(t *testing.T) {
 	for i := range 2 {
 		pod, netns := w.newPod(fmt.Sprintf("web%d", i), 0)
 		calls = append(calls, n.attach(pod, netns))
-		w.cni(0, calls[i])
 	}
+	w.cni(0, calls[0])
+	w.refused(0, calls[1], 7, "deviceID", vfAddress, "pod default/web0 has it")
+	w.in(calls[0].ContainerID, "ping", "-c1", "-W2", w.Lab.Phys.Gateway.String())
+	ended, err := w.GetPod("default", "web0")
+	w.must(err)
+	ended.Status.Phase = corev1.PodSucceeded
+	w.must(w.PutPod(ended))
+	w.cni(0, calls[1])
 	if got := w.in(calls[0].ContainerID, "ip", "-o", "link"); strings.Contains(got, "net1") {
 		t.Errorf("the first pod still has the device: %s", got)
 	}

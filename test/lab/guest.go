@@ -31,6 +31,9 @@ type Guest struct {
 	// Netns is its network namespace, for InNetns; "" for an emulated machine.
 	Netns string
 	MAC   net.HardwareAddr
+	// ClientArgs are further arguments of its client from its next Start on, if it is a
+	// network namespace.
+	ClientArgs []string
 
 	lab     *Lab
 	name    string
@@ -69,7 +72,8 @@ func (l *Lab) AddGuest(ctx context.Context, pod, ifname string, mac net.Hardware
 		return nil, err
 	}
 	g.command = func() *exec.Cmd {
-		return l.InNetns(context.Background(), g.Netns, "busybox", "udhcpc", "-f", "-i", guestDevice, "-s", script, "-x", "hostname:"+hostName)
+		args := []string{"udhcpc", "-f", "-i", guestDevice, "-s", script, "-x", "hostname:" + hostName}
+		return l.InNetns(context.Background(), g.Netns, "busybox", append(args, g.ClientArgs...)...)
 	}
 	return g, errors.Join(
 		l.bridgeGuest(ctx, pod, ifname, mac, "link", "add", guestTap, "type", "veth", "peer", "name", guestDevice, "address", mac.String(), "netns", l.netnsName(g.Netns)),

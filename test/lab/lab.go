@@ -263,7 +263,7 @@ func (l *Lab) upSite(ctx context.Context, o Options) error {
 	}
 	var joined []string
 	for _, n := range l.Nodes {
-		if err := n.startController(); err != nil {
+		if err := n.StartController(); err != nil {
 			return err
 		}
 		joined = append(joined, "--", "wait-until", "Chassis", n.Chassis)

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"syscall"
 
 	"github.com/vishvananda/netlink"
 )
@@ -49,6 +50,8 @@ type Node struct {
 	ns    *namespace
 	ovs   *vswitch
 	encap netip.Prefix
+
+	controller *daemon
 }
 
 // newNode makes the i-th node's namespaces, of which netns can be one that is
@@ -150,9 +153,20 @@ func (n *Node) startOVS(ctx context.Context) error {
 	return n.ns.addAddr("br-ex", n.encap)
 }
 
-// startController starts ovn-controller. The southbound database and both
-// bridges must be listening, since a second try is a second later.
-func (n *Node) startController() error { return n.ovs.spawn("ovn-controller") }
+// StartController starts ovn-controller. The southbound database and both
+// bridges must be listening, since a second try is a second later. The lab has
+// done so at first.
+func (n *Node) StartController() (err error) {
+	n.controller, err = n.ovs.spawn("ovn-controller")
+	return err
+}
+
+// StopController ends ovn-controller as a crash does: the flows stay, and what it
+// has written into the southbound database.
+func (n *Node) StopController() error {
+	n.controller.signal(syscall.SIGKILL)
+	return n.controller.wait()
+}
 
 // Env is what a shell needs so that ovs-vsctl, ovs-ofctl and ovs-appctl are of
 // the lab's version and find the node: NAME=VALUE, as in os.Environ.

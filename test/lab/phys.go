@@ -134,3 +134,6 @@ func (n *namespace) checksumInSoftware(ctx context.Context, device string) error
 func (l *Lab) InPhys(ctx context.Context, name string, args ...string) *exec.Cmd {
 	return l.phys.command(ctx, name, args...)
 }
+
+// PhysNetns returns the path of the network namespace of the physical network.
+func (l *Lab) PhysNetns() string { return l.phys.path() }

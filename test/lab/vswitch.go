@@ -36,7 +36,7 @@ func (v *vswitch) start(ctx context.Context, bridges []string, config ...string)
 	if _, err := v.vsctl(ctx, append([]string{"--no-wait"}, config...)...); err != nil {
 		return err
 	}
-	if err := v.spawn("ovs-vswitchd"); err != nil {
+	if _, err := v.spawn("ovs-vswitchd"); err != nil {
 		return err
 	}
 	// The switch listens for OpenFlow after it has made the devices.
@@ -49,11 +49,10 @@ func (v *vswitch) start(ctx context.Context, bridges []string, config ...string)
 }
 
 // spawn starts a daemon that works on the database.
-func (v *vswitch) spawn(name string) error {
-	// Nothing but the lab's end ends it.
+func (v *vswitch) spawn(name string) (*daemon, error) {
+	// It outlives whoever starts it.
 	cmd := v.command(context.Background(), v.lab.release.program(name), v.db.endpoint(), "--pidfile", logToConsole, noSyslog)
-	_, err := v.lab.spawn(v.dir, name, cmd)
-	return err
+	return v.lab.spawn(v.dir, name, cmd)
 }
 
 // env is what the tools need in their environment to be the right ones and to

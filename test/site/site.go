@@ -117,7 +117,7 @@ func (s *Site) StartController() error {
 	if err != nil {
 		return err
 	}
-	args := slices.Concat([]string{"controller", "--nb", s.Lab.NB, "--log-level", "debug"}, source, s.options.ControllerArgs)
+	args := slices.Concat([]string{"controller", "--nb", s.Lab.NB, "--sb", s.Lab.SB, "--log-level", "debug"}, source, s.options.ControllerArgs)
 	cmd := exec.Command(s.binary("ovn-dhcp-ipam"), args...)
 	d, err := start(cmd, filepath.Join(s.Lab.Dir, fmt.Sprintf("controller%d.log", len(s.controllers))))
 	if err != nil {

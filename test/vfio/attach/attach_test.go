@@ -76,6 +76,9 @@ func testVirtualMachine(n *node) {
 	n.del(pod, call)
 	n.must(use.Close())
 	n.mustBelongToVFIO(device)
+	if pf := n.run("ip", "link", "show", card.PF); strings.Contains(pf, mac) {
+		n.t.Errorf("after DEL a virtual function of %s has the guest's %s: %s", card.PF, mac, pf)
+	}
 	if leases := n.leases(mac); len(leases) != 1 {
 		n.t.Errorf("leases of the server after DEL: %v, want the guest's", leases)
 	}

@@ -79,10 +79,13 @@ func recoverAll(journal string) error {
 // TestKilled kills the process before and after each step of a hand-off, and
 // has another process recover.
 func TestKilled(t *testing.T) {
+	// After a step is before the next one, but for these.
+	moments := []string{"after set former MAC address back", "after close record"}
 	for _, step := range vfio.Steps() {
-		for _, when := range []string{"before ", "after "} {
-			t.Run(when+step, func(t *testing.T) { testKilled(t, when+step) })
-		}
+		moments = append(moments, "before "+step)
+	}
+	for _, moment := range moments {
+		t.Run(moment, func(t *testing.T) { testKilled(t, moment) })
 	}
 	n := newNetwork(t)
 	n.handoff(t, newDevice(t, 0), newHandoffs(t, vfio.Config{}))
