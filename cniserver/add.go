@@ -149,6 +149,12 @@ func (s *Server) prepare(ctx context.Context, c call, conf *podnet.NetConf) (*ad
 	if err != nil {
 		return nil, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
+	if course.plumbing == vfioVF {
+		// A configuration can name any device of the node, also another plugin's.
+		if err := s.devices.Unused(vf.Address); err != nil {
+			return nil, fail(types.ErrInvalidNetworkConfig, fmt.Errorf("deviceID: Invalid value: %q: %w", vf.Address, err))
+		}
+	}
 	mac := s.macOf(pod, request, g)
 	a := &adding{
 		attachment: attachment{

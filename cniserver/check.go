@@ -13,10 +13,13 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/vishvananda/netlink"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/vfio"
 )
 
 // check says whether an attachment is as its ADD left it: the record, the pod's
-// interface with its address, which a guest's hasn't, and the OVS port.
+// interface with its address, which a guest's hasn't, or the guest's device, and the
+// OVS port.
 func (s *Server) check(ctx context.Context, c call) error {
 	a, ok := s.records.Get(attachmentKey(c.containerID, c.ifname))
 	if !ok || a.State != stateLive {
@@ -34,9 +37,23 @@ func (s *Server) check(ctx context.Context, c call) error {
 			return err
 		}
 	}
-	installed, cancel := context.WithTimeout(ctx, statusTimeout)
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	return s.vswitch.awaitInstalled(installed, a.HostIfName)
+	if a.Device != nil && a.Device.Passed {
+		if err := s.isPassed(ctx, a.Device.PCI); err != nil {
+			return err
+		}
+	}
+	return s.vswitch.awaitInstalled(ctx, a.HostIfName)
+}
+
+// isPassed fails if a device is not for guests any more, or not for good.
+func (s *Server) isPassed(ctx context.Context, pci string) error {
+	d, err := s.devices.Device(ctx, pci)
+	if err == nil && (d.Driver != vfio.DriverVFIO || d.Override != vfio.DriverVFIO) {
+		err = fmt.Errorf("PCI device %q has driver %q, and is pinned to %q: both should be %s", pci, d.Driver, d.Override, vfio.DriverVFIO)
+	}
+	return err
 }
 
 func hasAddress(a attachment, addr netip.Prefix) error {

@@ -43,8 +43,8 @@ func (s *Server) del(ctx context.Context, c call) error {
 	return nil
 }
 
-// settle undoes, now and from time to time until ctx ends, the attachments
-// whose ADD was cut off, or whose undoing has failed so far.
+// settle undoes, now and from time to time until ctx ends, the attachments that are
+// due.
 func (s *Server) settle(ctx context.Context) error {
 	tick := time.NewTicker(settleInterval)
 	defer tick.Stop()
@@ -53,7 +53,7 @@ func (s *Server) settle(ctx context.Context) error {
 	}
 	for {
 		for key, a := range s.records.All() {
-			if a.State == stateLive || ctx.Err() != nil {
+			if ctx.Err() != nil || !s.isDue(a) {
 				continue
 			}
 			if err := s.settleOne(ctx, key); err != nil && ctx.Err() == nil {
@@ -66,6 +66,25 @@ func (s *Server) settle(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
+}
+
+// isDue reports whether an attachment is to be undone: one whose ADD was cut off, or
+// whose undoing has failed so far, and one of a virtual machine whose network namespace
+// went without a DEL. Of other pods' the keeper tells.
+func (s *Server) isDue(a attachment) bool {
+	if a.State != stateLive || a.VM == "" {
+		return a.State != stateLive
+	}
+	netns, err := openNetns(a.Netns)
+	if err == nil {
+		netns.Close()
+	}
+	if !isGone(err) {
+		return false
+	}
+	// It may be this process that can't see it.
+	there, err := s.stillThere(a)
+	return !there && err == nil
 }
 
 // releaseOrphans gives back the leases that have no attachment's record.
@@ -93,8 +112,11 @@ func (s *Server) settleOne(ctx context.Context, key string) error {
 	}
 	defer unlock()
 	a, ok := s.records.Get(key)
-	if !ok || a.State == stateLive {
+	if !ok || !s.isDue(a) {
 		return nil
+	}
+	if a.State == stateLive {
+		s.log.Warn("virtual machine's network namespace went without a DEL", "pod", a.Namespace+"/"+a.Pod, "netns", a.Netns, "ifname", a.IfName)
 	}
 	if a.Owing {
 		// The keeper tries by itself; when it has done, the record can go.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"log/slog"
 	"net"
 	"slices"
 
@@ -205,47 +206,24 @@ func (d *device) rememberAdminMAC() error {
 	if d.PF == "" {
 		return nil
 	}
-	mac, err := d.adminMAC()
+	mac, err := vfio.Kernel{}.VFMAC(d.PF, d.Index)
 	if err == nil {
 		d.AdminMAC = mac.String()
 	}
 	return err
 }
 
-func (d *device) adminMAC() (net.HardwareAddr, error) {
-	pf, err := netlink.LinkByName(d.PF)
-	if err != nil {
-		return nil, fmt.Errorf("interface %s of its physical function: %w", d.PF, err)
-	}
-	for _, vf := range pf.Attrs().Vfs {
-		if vf.ID == d.Index {
-			return vf.Mac, nil
-		}
-	}
-	return nil, nil
-}
-
-// setAdminMAC sets the device's MAC address by way of its physical function. Most
-// allow no other one on the interface then.
+// setAdminMAC sets the device's MAC address by way of its physical function, if that is
+// on the node. Most allow no other one on the interface then.
 func (d *device) setAdminMAC(mac net.HardwareAddr) error {
-	pf, err := netlink.LinkByName(d.PF)
-	if err == nil {
-		err = netlink.LinkSetVfHardwareAddr(pf, d.Index, mac)
+	if d.PF == "" {
+		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("set MAC address %s of virtual function %d of %q: %w", mac, d.Index, d.PF, err)
-	}
-	return nil
+	return vfio.Kernel{}.SetVFMAC(d.PF, d.Index, mac)
 }
 
-// setMAC sets the MAC address of the device's interface, and the other one if its
-// physical function is on the node.
-func (d *device) setMAC(link netlink.Link, admin, mac net.HardwareAddr) error {
-	if d.PF != "" && admin != nil {
-		if err := d.setAdminMAC(admin); err != nil {
-			return err
-		}
-	}
+// setMAC sets the MAC address of a device's interface.
+func setMAC(link netlink.Link, mac net.HardwareAddr) error {
 	err := netlink.LinkSetHardwareAddr(link, mac)
 	if errors.Is(err, unix.EADDRNOTAVAIL) {
 		// Physical functions of igb let their virtual ones set no address at all
@@ -297,7 +275,8 @@ func moveIn(link netlink.Link, a *adding) error {
 	return inOrder(
 		func() error { return netlink.LinkSetDown(link) },
 		func() error { return netlink.LinkSetName(link, name) },
-		func() error { return a.Device.setMAC(link, a.mac, a.mac) },
+		func() error { return a.Device.setAdminMAC(a.mac) },
+		func() error { return setMAC(link, a.mac) },
 		func() error { return netlink.LinkSetMTU(link, a.MTU) },
 		func() error { return netlink.LinkSetNsFd(link, int(a.netns.Fd())) },
 		func() (err error) {
@@ -339,7 +318,7 @@ func (s *Server) reclaim(a attachment) error {
 	if err != nil || link == nil || link.Attrs().Name == a.Device.Netdev {
 		return err
 	}
-	if err := a.Device.restore(link); err != nil {
+	if err := a.restore(link, s.log); err != nil {
 		return fmt.Errorf("interface %s of device %s: %w", a.Device.Netdev, a.Device.PCI, err)
 	}
 	return nil
@@ -355,7 +334,7 @@ func (a attachment) resetAdminMAC() error {
 	if err != nil {
 		return err
 	}
-	now, err := a.Device.adminMAC()
+	now, err := vfio.Kernel{}.VFMAC(a.Device.PF, a.Device.Index)
 	if err != nil || now.String() != a.MAC {
 		return err
 	}
@@ -366,7 +345,7 @@ func (a attachment) resetAdminMAC() error {
 // is gone the kernel has done so.
 func moveOut(a attachment) error {
 	pod, err := openNetns(a.Netns)
-	if errors.As(err, &ns.NSPathNotExistErr{}) || errors.As(err, &ns.NSPathNotNSErr{}) {
+	if isGone(err) {
 		return nil
 	}
 	if err != nil {
@@ -413,16 +392,23 @@ func (d *device) find(list func() ([]netlink.Link, error), names ...string) (net
 	return nil, nil
 }
 
-// restore makes an interface of the device what it was; its name is the last.
-func (d *device) restore(link netlink.Link) error {
+// restore makes an interface of the attachment's device what it was, as far as its
+// drivers let it; its name is the last.
+func (a attachment) restore(link netlink.Link, log *slog.Logger) error {
+	d := a.Device
 	mac, err := net.ParseMAC(d.MAC)
 	if err != nil {
 		return err
 	}
-	admin, _ := net.ParseMAC(d.AdminMAC) // nil if there was none
 	return inOrder(
 		func() error { return netlink.LinkSetDown(link) },
-		func() error { return d.setMAC(link, admin, mac) },
+		func() error {
+			// Many take no address of zeros back, and who has the device next sets its own.
+			if err := errors.Join(a.resetAdminMAC(), setMAC(link, mac)); err != nil {
+				log.Warn("device doesn't have its former MAC address again", "pci", d.PCI, "mac", mac, "err", err)
+			}
+			return nil
+		},
 		func() error { return netlink.LinkSetMTU(link, d.MTU) },
 		func() error { return netlink.LinkSetName(link, d.Netdev) },
 	)

@@ -8,6 +8,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +20,7 @@ import (
 
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/cniserver/wire"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/internal/store"
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/vfio"
 )
 
 func TestFindInterfaceOfDevice(t *testing.T) {
@@ -164,5 +167,106 @@ func TestDeviceTaken(t *testing.T) {
 		if got := s.deviceTaken(attachment{Sequence: 1, Device: &device{PCI: "0000:3b:10.2"}}); got != test.want {
 			t.Errorf("%s: %v", test.name, got)
 		}
+	}
+}
+
+// passedVF is the hand-offs of a node whose only device is a virtual function on
+// vfio-pci that is pinned to it, and the device's folder in sysfs.
+func passedVF(t *testing.T, pci string) (devices *vfio.Handoffs, folder string) {
+	t.Helper()
+	sysfs := t.TempDir()
+	folder = filepath.Join(sysfs, "bus/pci/devices", pci)
+	must := func(err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.MkdirAll(folder, 0o700))
+	for file, text := range map[string]string{"vendor": "0x8086", "device": "0x1889", "modalias": "pci:v00008086d00001889", "driver_override": "vfio-pci"} {
+		must(os.WriteFile(filepath.Join(folder, file), []byte(text+"\n"), 0o600))
+	}
+	must(os.Symlink("../../drivers/vfio-pci", filepath.Join(folder, "driver")))
+	must(os.Symlink("../../../kernel/iommu_groups/7", filepath.Join(folder, "iommu_group")))
+	must(os.MkdirAll(filepath.Join(sysfs, "proc/1/ns"), 0o700))
+	must(os.Symlink("pid:[4026531836]", filepath.Join(sysfs, "proc/1/ns/pid")))
+	devices, err := vfio.New(vfio.Config{Sysfs: sysfs, Proc: filepath.Join(sysfs, "proc"), Modules: sysfs, Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	must(err)
+	return devices, folder
+}
+
+// TestPassed checks devices that are for guests no more, or not for good.
+func TestPassed(t *testing.T) {
+	const pci = "0000:3b:10.2"
+	for _, test := range []struct {
+		name, file string
+		change     func(path string) error
+		want       string
+	}{
+		{"as it was left", "driver", func(string) error { return nil }, ""},
+		{"without a driver", "driver", os.Remove, `has driver ""`},
+		{"with a NIC driver", "driver", func(path string) error {
+			return errors.Join(os.Remove(path), os.Symlink("../../drivers/iavf", path))
+		}, `has driver "iavf"`},
+		{"pinned to none", "driver_override", func(path string) error { return os.WriteFile(path, []byte("(null)\n"), 0) }, `pinned to ""`},
+		{"pinned to another", "driver_override", func(path string) error { return os.WriteFile(path, []byte("iavf\n"), 0) }, `pinned to "iavf"`},
+		{"gone", "", os.RemoveAll, "no such file"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			devices, folder := passedVF(t, pci)
+			if err := test.change(filepath.Join(folder, test.file)); err != nil {
+				t.Fatal(err)
+			}
+			err := (&Server{devices: devices}).isPassed(t.Context(), pci)
+			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got error %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+// TestIsDue has attachments of virtual machines whose network namespace is gone: what
+// is undone is what the node shows to be gone, too.
+func TestIsDue(t *testing.T) {
+	const pci = "0000:3b:10.2"
+	devices, folder := passedVF(t, pci)
+	proc := filepath.Join(folder, "../../../../proc")
+	gone := filepath.Join(t.TempDir(), "netns")
+	passed := func(state, vm string) attachment {
+		return attachment{State: state, VM: vm, Netns: gone, ContainerID: "c1", IfName: "net1", HostIfName: "rep0", Device: &device{PCI: pci, Passed: true}}
+	}
+	there := passed(stateLive, "vm1")
+	there.Netns = "/proc/self/ns/net"
+	pair := passed(stateLive, "vm1")
+	pair.Device, pair.HostIfName = nil, "no-such-link"
+	for _, test := range []struct {
+		name string
+		a    attachment
+		open bool
+		want bool
+	}{
+		{"cut off", passed(stateAdding, "vm1"), true, true},
+		{"to be undone", passed(stateLeaving, ""), true, true},
+		{"of a pod", passed(stateLive, ""), false, false},
+		{"in place", there, false, false},
+		{"gone", passed(stateLive, "vm1"), false, true},
+		{"gone, but its guest runs", passed(stateLive, "vm1"), true, false},
+		{"gone with its pair", pair, true, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			records, err := store.Open[attachment](t.TempDir(), slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if test.open {
+				fd := filepath.Join(proc, "4711/fd")
+				if err := errors.Join(os.MkdirAll(fd, 0o700), os.Symlink("/dev/vfio/7", filepath.Join(fd, "3"))); err != nil {
+					t.Fatal(err)
+				}
+				defer os.RemoveAll(filepath.Join(proc, "4711"))
+			}
+			if got := (&Server{devices: devices, records: records}).isDue(test.a); got != test.want {
+				t.Errorf("due: %v", got)
+			}
+		})
 	}
 }

@@ -155,6 +155,7 @@ func (s *Server) publishGuest(ctx context.Context, a attachment, state watcher.S
 		return nil, err
 	}
 	p := state.Published
+	learns := p.State != podnet.StateBound && (state.Chooses || a.Device != nil)
 	err = s.cfg.Pods.AnnotatePod(ctx, a.Namespace, a.Pod, a.UID, podnet.Annotation, func(old string) (string, error) {
 		learned = nil
 		if now, ok := s.records.Get(a.key()); !ok || now.State != stateLive || s.superseded(a) {
@@ -164,7 +165,7 @@ func (s *Server) publishGuest(ctx context.Context, a attachment, state watcher.S
 		if err != nil {
 			return "", err
 		}
-		if e, _, err := networks.Entry(a.NADKey); err == nil && p.State != podnet.StateBound {
+		if e, _, err := networks.Entry(a.NADKey); err == nil && learns {
 			if learned = learnedLease(e, mac); learned != nil && learned.Addr.Addr() != p.Addr.Addr() {
 				return old, nil
 			}
@@ -221,15 +222,18 @@ func (s *Server) learnedOf(ctx context.Context, a attachment) (*dhcp.Lease, erro
 	return learnedLease(e, mac), nil
 }
 
-// learnedLease is the address of an entry that says that it was learned: it is bound,
-// but no server has granted it. nil if it says something else.
+// learnedLease is the address of an entry that says that it was learned: it is bound
+// without end, since no server has granted it. nil if it says something else.
 func learnedLease(e podnet.Entry, mac net.HardwareAddr) *dhcp.Lease {
-	if e.DHCP == nil || e.DHCP.State != podnet.StateBound || e.DHCP.Server != nil || len(e.Addrs) == 0 {
+	if e.DHCP == nil || e.DHCP.State != podnet.StateBound || e.DHCP.Expires != nil || len(e.Addrs) == 0 {
 		return nil
 	}
 	lease := &dhcp.Lease{Addr: e.Addrs[0], HardwareAddr: mac}
 	if len(e.Gateways) > 0 {
 		lease.Gateway = e.Gateways[0]
+	}
+	if e.DHCP.Server != nil {
+		lease.Server = *e.DHCP.Server // the network's, for whom nobody may speak
 	}
 	return lease
 }

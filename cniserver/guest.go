@@ -33,7 +33,7 @@ func (s *Server) guestOf(ctx context.Context, pod *corev1.Pod, nadKey string) (g
 	if g.vm == "" {
 		return g, nil
 	}
-	pods, err := s.cfg.Pods.ListPods(ctx, pod.Namespace)
+	pods, err := s.cfg.Pods.ListPods(ctx, pod.Namespace, podnet.VMLabels(pod))
 	if err != nil {
 		return g, fmt.Errorf("other pods of virtual machine %s/%s: %w", pod.Namespace, g.vm, err)
 	}

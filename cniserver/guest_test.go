@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	ktypes "k8s.io/apimachinery/pkg/types"
 
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/dhcp"
@@ -37,10 +39,10 @@ func (l podList) GetPod(_ context.Context, namespace, name string) (*corev1.Pod,
 	return nil, apierrors.NewNotFound(corev1.Resource("pods"), name)
 }
 
-func (l podList) ListPods(_ context.Context, namespace string) ([]*corev1.Pod, error) {
+func (l podList) ListPods(_ context.Context, namespace string, having map[string]string) ([]*corev1.Pod, error) {
 	var pods []*corev1.Pod
 	for _, p := range l.pods {
-		if namespace == "" || p.Namespace == namespace {
+		if (namespace == "" || p.Namespace == namespace) && labels.SelectorFromSet(having).Matches(labels.Set(p.Labels)) {
 			pods = append(pods, p)
 		}
 	}
@@ -111,6 +113,57 @@ func TestGuestOf(t *testing.T) {
 				t.Errorf("MAC %s, migrates: %v; want %s, %v", got, g.migrates, test.mac, test.migrates)
 			}
 		})
+	}
+}
+
+func TestHostName(t *testing.T) {
+	long := strings.Repeat("x", 60)
+	for _, test := range []struct{ vm, hostname, want string }{
+		{want: "pod"},
+		{hostname: "web", want: "web"},
+		{vm: "vm1", hostname: "web", want: "vm1"},
+		{vm: "VM1", want: "VM1"},
+		{vm: "db.vm1", want: "db"},
+		{vm: long + "-vm1", want: long + "-vm"},
+		{vm: long + "---1", want: long},
+		{vm: "my vm", want: ""},
+		{vm: "ns_vm1", want: ""},
+		{vm: ".vm1", want: ""},
+	} {
+		pod := launcher("pod", 0, "")
+		pod.Spec.Hostname = test.hostname
+		got := hostName(pod, test.vm)
+		if got != test.want {
+			t.Errorf("%q in a pod with host name %q: %q, want %q", test.vm, test.hostname, got, test.want)
+		}
+		if _, err := clientConfig(&adding{conf: &podnet.NetConf{}, mac: net.HardwareAddr{2, 0, 0, 0, 0, 1}, hostName: got}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestPodsWithMAC asks for the pods among which one can have an attachment's address.
+func TestPodsWithMAC(t *testing.T) {
+	elsewhere := launcher("elsewhere", 0, "")
+	elsewhere.Namespace = "other"
+	s := &Server{cfg: Config{ClusterID: "cluster", Pods: podList{pods: []*corev1.Pod{launcher("pod", 0, ""), launcher("pod2", 0, ""), elsewhere}}}}
+	pod := podnet.DeriveMAC("cluster", "ns", "pod", "ns/lan").String()
+	vm := podnet.DeriveVMMAC("cluster", "ns", "vm1", "ns/lan").String()
+	for _, test := range []struct {
+		name    string
+		vm, mac string
+		want    int
+	}{
+		{"of the pod", "", pod, 1},
+		{"of the virtual machine", "vm1", vm, 2},
+		{"of another virtual machine", "vm2", vm, 3},
+		{"asked for", "", "02:00:00:00:00:09", 3},
+		{"asked for by a virtual machine", "vm1", "02:00:00:00:00:09", 3},
+	} {
+		pods, err := s.podsWithMAC(t.Context(), attachment{Namespace: "ns", Pod: "pod", NADKey: "ns/lan", VM: test.vm, MAC: test.mac})
+		if err != nil || len(pods) != test.want {
+			t.Errorf("%s: %d pods, want %d; error %v", test.name, len(pods), test.want, err)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/dhcp"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/podnet"
@@ -61,11 +62,19 @@ func clientConfig(a *adding) (dhcp.Config, error) {
 	return cfg, nil
 }
 
-// hostName is a pod's host name as kubelet makes it, or the name of the virtual
-// machine in it.
+// hostName is a pod's host name as kubelet makes it, or that of the virtual machine
+// in it as KubeVirt makes it: what its name has before a dot. A name of a machine that
+// can't be a host's gives none.
 func hostName(pod *corev1.Pod, vm string) string {
-	name := cmp.Or(vm, pod.Spec.Hostname, pod.Name)
-	return strings.TrimRight(name[:min(len(name), maxHostName)], "-.")
+	name := cmp.Or(pod.Spec.Hostname, pod.Name)
+	if vm != "" {
+		name, _, _ = strings.Cut(vm, ".")
+	}
+	name = strings.TrimRight(name[:min(len(name), maxHostName)], "-.")
+	if vm != "" && len(validation.IsDNS1123Label(strings.ToLower(name))) > 0 {
+		return ""
+	}
+	return name
 }
 
 // maxHostName is the longest host name of Linux, less one.
@@ -106,7 +115,7 @@ func (s *Server) acquire(ctx context.Context, a *adding) error {
 		if err := inherit(a); err != nil || a.course.plumbing != vfioVF {
 			return err
 		}
-		return a.Device.setAdminMAC(a.mac) // as a hand-off would have
+		return s.devices.Assign(ctx, a.Device.PCI, a.mac)
 	case s.cfg.ExternalDHCP != "":
 		return s.acquireExternal(ctx, a)
 	}

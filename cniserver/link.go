@@ -36,6 +36,12 @@ func openNetns(path string) (*podNetns, error) {
 	return &podNetns{NetNS: n, Handle: h}, nil
 }
 
+// isGone reports whether an error of openNetns says that there is no such network
+// namespace.
+func isGone(err error) bool {
+	return errors.As(err, &ns.NSPathNotExistErr{}) || errors.As(err, &ns.NSPathNotNSErr{})
+}
+
 func (p *podNetns) Close() error {
 	p.Handle.Close()
 	return p.NetNS.Close()

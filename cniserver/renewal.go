@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"slices"
 
@@ -174,7 +175,7 @@ func (s *Server) interfaceGone(ctx context.Context, key string, _ dhcp.Lease) {
 	}
 	// If the interface is there, it is the network namespace that this process
 	// can't see.
-	if there, err := stillThere(a); there || err != nil {
+	if there, err := s.stillThere(a); there || err != nil {
 		s.log.Error("the interface of an attachment can't be seen, though it must be there", "pod", a.Namespace+"/"+a.Pod, "netns", a.Netns, "ifname", a.IfName, "err", err)
 		return
 	}
@@ -186,12 +187,20 @@ func (s *Server) interfaceGone(ctx context.Context, key string, _ dhcp.Lease) {
 
 // stillThere reports whether the node shows that an attachment's interface is in
 // some network namespace: the other end of a pair goes with it, and the interface of
-// a device comes back to the node.
-func stillThere(a attachment) (bool, error) {
+// a device comes back to the node. A device that was passed to a guest is open in it.
+func (s *Server) stillThere(a attachment) (bool, error) {
 	switch {
 	case a.Device == nil:
 		return hostVethExists(a)
-	case a.Device.Passed || a.Device.Parent == "":
+	case s.deviceTaken(a):
+		return false, nil
+	case a.Device.Passed:
+		err := s.devices.Unused(a.Device.PCI)
+		if errors.Is(err, fs.ErrNotExist) {
+			return false, nil // there is no such device any more
+		}
+		return err != nil, err
+	case a.Device.Parent == "":
 		return false, nil
 	}
 	link, err := a.Device.find(netlink.LinkList)
@@ -218,10 +227,14 @@ func (s *Server) releasable(ctx context.Context, key string, lease dhcp.Lease) (
 }
 
 // podsWithMAC are the pods that can have an attachment's MAC address: any, if it
-// was asked for; else only one of the same name, since it derives from that.
+// was asked for; else only one of the same name, or of the same virtual machine, since
+// it derives from that.
 func (s *Server) podsWithMAC(ctx context.Context, a attachment) ([]*corev1.Pod, error) {
+	if a.VM != "" && a.MAC == podnet.DeriveVMMAC(s.cfg.ClusterID, a.Namespace, a.VM, a.NADKey).String() {
+		return s.cfg.Pods.ListPods(ctx, a.Namespace, nil)
+	}
 	if a.MAC != podnet.DeriveMAC(s.cfg.ClusterID, a.Namespace, a.Pod, a.NADKey).String() {
-		return s.cfg.Pods.ListPods(ctx, corev1.NamespaceAll)
+		return s.cfg.Pods.ListPods(ctx, corev1.NamespaceAll, nil)
 	}
 	pod, err := s.cfg.Pods.GetPod(ctx, a.Namespace, a.Pod)
 	if apierrors.IsNotFound(err) {

@@ -6,6 +6,7 @@ package cniserver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -145,6 +146,7 @@ func (g *security) observe(o watcher.Observation) {
 		delete(g.ports, o.Key)
 		return
 	}
+	g.log.Debug("seen at a guest's port", "key", o.Key, "what", fmt.Sprintf("%T %[1]v", o.Seen))
 	if p.see(o.At, o.Seen) {
 		g.lookAgain()
 	}

@@ -278,7 +278,7 @@ func TestOurs(t *testing.T) {
 func TestPublicationEntry(t *testing.T) {
 	lease := leaseAt("192.0.2.10")
 	p := watcher.Publication{State: podnet.StateOpen, Addr: lease.Addr, Gateway: lease.Gateway, Server: lease.Server, Expires: lease.Expires}
-	chosen := watcher.Publication{State: podnet.StateBound, Addr: lease.Addr, Gateway: lease.Gateway}
+	chosen := watcher.Publication{State: podnet.StateBound, Addr: lease.Addr, Gateway: lease.Gateway, Server: lease.Server}
 	for _, c := range []struct {
 		publication watcher.Publication
 		want        string
@@ -286,7 +286,7 @@ func TestPublicationEntry(t *testing.T) {
 	}{
 		{p, `"ip_addresses":["192.0.2.10/24"],"mac_address":"02:00:00:00:00:07","gateway_ips":["192.0.2.1"],"ip_address":"192.0.2.10/24","gateway_ip":"192.0.2.1","role":"secondary","ipam_mode":"dhcp","dhcp":{"state":"open","expires":"` +
 			lease.Expires.Truncate(time.Second).Format(time.RFC3339) + `","server":"192.0.2.2"}`, false},
-		{chosen, `"ip_addresses":["192.0.2.10/24"],"mac_address":"02:00:00:00:00:07","gateway_ips":["192.0.2.1"],"ip_address":"192.0.2.10/24","gateway_ip":"192.0.2.1","role":"secondary","ipam_mode":"dhcp","dhcp":{"state":"bound"}`, true},
+		{chosen, `"ip_addresses":["192.0.2.10/24"],"mac_address":"02:00:00:00:00:07","gateway_ips":["192.0.2.1"],"ip_address":"192.0.2.10/24","gateway_ip":"192.0.2.1","role":"secondary","ipam_mode":"dhcp","dhcp":{"state":"bound","server":"192.0.2.2"}`, true},
 		{watcher.Publication{State: podnet.StateOpen}, `"ip_addresses":null,"mac_address":"02:00:00:00:00:07","role":"secondary","ipam_mode":"dhcp","dhcp":{"state":"open"}`, false},
 		{watcher.Publication{State: podnet.StateLost}, `"ip_addresses":null,"mac_address":"02:00:00:00:00:07","role":"secondary","ipam_mode":"dhcp","dhcp":{"state":"lost"}`, false},
 	} {
@@ -306,7 +306,7 @@ func TestPublicationEntry(t *testing.T) {
 		if want, err = (podnet.Networks{}).With("ns/nad", wantEntry); err != nil || want.String() != networks.String() {
 			t.Errorf("%v: %s, want %s (%v)", c.publication, networks, want, err)
 		}
-		if learned := learnedLease(e, lease.HardwareAddr); (learned != nil) != c.learned || c.learned && (learned.Addr != lease.Addr || learned.Gateway != lease.Gateway) {
+		if learned := learnedLease(e, lease.HardwareAddr); (learned != nil) != c.learned || c.learned && (learned.Addr != lease.Addr || learned.Gateway != lease.Gateway || learned.Server != lease.Server) {
 			t.Errorf("%v: learned %v", c.publication, learned)
 		}
 	}

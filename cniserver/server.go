@@ -23,7 +23,6 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	ktypes "k8s.io/apimachinery/pkg/types"
 
@@ -56,14 +55,15 @@ type Pods interface {
 	// PodProblems returns what the controller has reported on a pod since then,
 	// or what is wrong with it now.
 	PodProblems(ctx context.Context, namespace, name string, since time.Time) ([]string, error)
-	// ListPods returns all pods of a namespace, or with "" of the cluster.
-	ListPods(ctx context.Context, namespace string) ([]*corev1.Pod, error)
+	// ListPods returns the pods of a namespace, or with "" of the cluster, that have
+	// all of these labels.
+	ListPods(ctx context.Context, namespace string, having map[string]string) ([]*corev1.Pod, error)
 	// Event tells, on the pod with this UID, of something that happened to it.
 	Event(ctx context.Context, namespace, name string, uid ktypes.UID, eventType, reason, message string) error
 }
 
-// Config is what a Server needs. All fields but ExternalDHCP, Learn, Representors and
-// Sysfs are required.
+// Config is what a Server needs. All fields but ExternalDHCP, Learn, Representors,
+// Sysfs and Proc are required.
 type Config struct {
 	// Socket is the path of the unix socket to listen on. Its directory is
 	// made if need be, for root only.
@@ -90,10 +90,11 @@ type Config struct {
 	// Representors name, by PCI address, the interfaces on the node that stand for
 	// virtual functions whose NIC doesn't tell.
 	Representors map[string]string
-	// Sysfs is where the node's sysfs is mounted; empty for /sys.
-	Sysfs string
-	Pods  Pods
-	Log   *slog.Logger
+	// Sysfs and Proc are where the node's sysfs is mounted, and a procfs with all of its
+	// processes; empty for /sys and /proc.
+	Sysfs, Proc string
+	Pods        Pods
+	Log         *slog.Logger
 }
 
 func (c Config) check() error {
@@ -141,7 +142,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	lock, err := lockStateDir(cfg.StateDir)
+	lock, err := store.Lock(cfg.StateDir)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +162,7 @@ func (s *Server) openState() (err error) {
 	if s.records, err = store.Open[attachment](filepath.Join(cfg.StateDir, "attachments"), cfg.Log); err != nil {
 		return err
 	}
-	if s.devices, err = vfio.New(vfio.Config{Sysfs: cfg.Sysfs, Dir: filepath.Join(cfg.StateDir, "handoffs"), Log: cfg.Log}); err != nil {
+	if s.devices, err = vfio.New(vfio.Config{Sysfs: cfg.Sysfs, Proc: cfg.Proc, Dir: filepath.Join(cfg.StateDir, "handoffs"), Log: cfg.Log}); err != nil {
 		return err
 	}
 	s.keeper, err = dhcp.NewKeeper(dhcp.KeeperConfig{
@@ -174,22 +175,6 @@ func (s *Server) openState() (err error) {
 		Log:         cfg.Log,
 	})
 	return err
-}
-
-// lockStateDir makes this process the only one that uses the records, until it
-// closes the file.
-func lockStateDir(dir string) (*os.File, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("state directory: %w", err)
-	}
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil, fmt.Errorf("state directory: %w", err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("state directory %s: another daemon uses it: %w", dir, err), f.Close())
-	}
-	return f, nil
 }
 
 // Run serves until ctx ends, then gives the calls that are under way some time

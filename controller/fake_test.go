@@ -27,11 +27,13 @@ type memory struct {
 	objects  map[object]*unstructured.Unstructured
 	problems map[object]map[string]string
 	reports  int
-	changed  func(kind, namespace, name string)
+	// reportedOn are the objects that were reported on, also that nothing is wrong.
+	reportedOn map[object]bool
+	changed    func(kind, namespace, name string)
 }
 
 func newMemory() *memory {
-	return &memory{objects: map[object]*unstructured.Unstructured{}, problems: map[object]map[string]string{}}
+	return &memory{objects: map[object]*unstructured.Unstructured{}, problems: map[object]map[string]string{}, reportedOn: map[object]bool{}}
 }
 
 func (m *memory) Run(ctx context.Context, changed func(kind, namespace, name string), synced func()) error {
@@ -118,6 +120,7 @@ func (m *memory) Report(_ context.Context, kind, namespace, name string, problem
 	defer m.mu.Unlock()
 	m.reports++
 	o := object{kind, namespace, name}
+	m.reportedOn[o] = true
 	if m.problems[o] = maps.Clone(problems); len(problems) == 0 {
 		delete(m.problems, o)
 	}
@@ -143,7 +146,9 @@ type rowStore struct {
 	mu           sync.Mutex
 	rows         nbdb.Rows
 	members      map[string]*nbdb.Members // by the row's name
+	missing      map[string][]string      // owners of port groups, by the name of a port that is not there yet
 	refuse       func(c nbdb.Change) bool
+	made         func() // a transaction; called with the lock
 	transactions int
 	refused      int
 	changed      func(owner string)
@@ -221,7 +226,13 @@ func (s *rowStore) Apply(_ context.Context, changes ...nbdb.Change) error {
 		s.refused++
 		return fmt.Errorf("%w: as the test wants", nbdb.ErrRefused)
 	}
+	if !s.matters(changes) {
+		return nil
+	}
 	s.transactions++
+	if s.made != nil {
+		defer s.made()
+	}
 	for _, c := range changes {
 		s.rows.Switches = edited(s.rows.Switches, c.Switches, func(r nbdb.Switch) string { return r.UUID })
 		for _, e := range c.Ports {
@@ -233,6 +244,7 @@ func (s *rowStore) Apply(_ context.Context, changes ...nbdb.Change) error {
 		for i, e := range c.PortGroups {
 			if e.Want != nil {
 				added, removed := e.Members()
+				added = slices.DeleteFunc(slices.Clone(added), func(port string) bool { return slices.Contains(s.missing[port], c.Key) })
 				c.PortGroups[i].Want.Ports = s.changeMembers(e.Want.Name, added, removed)
 			} else {
 				delete(s.members, e.Have.Name)
@@ -256,6 +268,45 @@ func (s *rowStore) Apply(_ context.Context, changes ...nbdb.Change) error {
 		s.changed(c.Key)
 	}
 	return nil
+}
+
+// matters notes which ports that groups are to have are missing, and tells of
+// those that come. It returns whether there is more to do than that.
+func (s *rowStore) matters(changes []nbdb.Change) (some bool) {
+	there := map[string]bool{}
+	for _, p := range s.rows.Ports {
+		there[p.Name] = true
+	}
+	for _, c := range changes {
+		for _, e := range c.Ports {
+			if e.Want == nil {
+				continue
+			}
+			there[e.Want.Name] = true
+			for _, owner := range s.missing[e.Want.Name] {
+				s.changed(owner)
+			}
+			delete(s.missing, e.Want.Name)
+		}
+	}
+	for _, c := range changes {
+		some = some || len(c.PortGroups) == 0 || len(c.ACLs) > 0
+		for _, e := range c.PortGroups {
+			added, removed := e.Members()
+			some = some || e.Have == nil || e.Want == nil || len(removed) > 0 || len(added) == 0
+			for _, port := range added {
+				if there[port] {
+					some = true
+					continue
+				}
+				if s.missing == nil {
+					s.missing = map[string][]string{}
+				}
+				s.missing[port] = append(s.missing[port], c.Key)
+			}
+		}
+	}
+	return some
 }
 
 // changeMembers changes the members of a row of this name.

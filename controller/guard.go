@@ -6,6 +6,7 @@ package controller
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/controller/policy"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/nbdb"
@@ -17,10 +18,16 @@ func (in *inputs) compiler(network string) policy.Network {
 	return policy.Network{Name: network, IDPrefix: in.idPrefix}
 }
 
-// hasVMs reports whether virtual machines are on a network.
+// hasVMs reports whether virtual machines are on a network, also by ports that stay
+// though what is wanted of them is not known.
 func (in *inputs) hasVMs(network string) bool {
 	for _, n := range in.rulings.networks[network] {
 		if in.vmsByNAD.has(n.name) {
+			return true
+		}
+	}
+	for k := range in.heldByNet.of(network) {
+		if p := in.pods[k.podName()]; p != nil && p.active && p.vm != "" {
 			return true
 		}
 	}
@@ -41,6 +48,7 @@ func (in *inputs) guard(network string) {
 	for _, n := range in.rulings.networks[network] {
 		in.touch(in.byNAD.of(n.name))
 	}
+	in.touch(in.heldByNet.of(network))
 }
 
 // guardRows are those that keep the network's ports from harming others.
@@ -61,8 +69,10 @@ func (in *inputs) guardRows(n *nad) nbdb.Rows {
 }
 
 // guardMemberships are what a port belongs to so that open ports are guarded:
-// while it is open, to those, else its addresses to what is not theirs. Nobody
-// may speak for the gateway and the DHCP server.
+// while it is open, to those, else its addresses to what is not theirs. A guest
+// whose address is another port's is held to none, and so is as good as open: with
+// another guest's client identifier it gets that one's lease. Nobody may speak for
+// the gateway and the DHCP server.
 func (in *inputs) guardMemberships(k key, p *pod, e entry, network string) []membership {
 	if !in.guarded[network] {
 		return nil
@@ -76,12 +86,14 @@ func (in *inputs) guardMemberships(k key, p *pod, e entry, network string) []mem
 			out = append(out, m)
 		}
 	}
-	if !p.open(e) {
-		addrs, _ := in.addresses(k, e, network)
+	addrs, _ := in.addresses(k, e, network)
+	open := p.open(e)
+	if !open {
 		for _, a := range addrs {
 			add(taken, a.String())
 		}
-	} else if in.placeOf(p) == here {
+	}
+	if (open || p.vm != "" && len(addrs) == 0) && in.placeOf(p) == here {
 		add(ports, podnet.PortName(k.nadKey, k.namespace, k.pod))
 	}
 	for _, a := range e.gateways {
@@ -95,14 +107,35 @@ func (in *inputs) guardMemberships(k key, p *pod, e entry, network string) []mem
 	return out
 }
 
+// keptMemberships are guardMemberships of a port that stays as it is, since nothing
+// is known of it.
+func (in *inputs) keptMemberships(k key) []membership {
+	h := in.rows[k]
+	if !h.present || !in.guarded[h.network] || !in.desiredPort(k).keep {
+		return nil
+	}
+	rows := in.compiler(h.network).OpenPortGuard()
+	var out []membership
+	addrs := strings.Fields(h.addrs)
+	if in.pods[k.podName()].vm != "" && (h.open || len(addrs) == 0) {
+		out = append(out, membership{networkKey(h.network), rows.PortGroups[0].Name, podnet.PortName(k.nadKey, k.namespace, k.pod)})
+	}
+	if !h.open {
+		for _, a := range addrs {
+			out = append(out, membership{networkKey(h.network), rows.AddressSets[0].Name, a})
+		}
+	}
+	return out
+}
+
 // memberships are what a port belongs to.
 func (in *inputs) memberships(k key) []membership {
 	out := in.regulated(k)
 	p, e, ok := in.entryOf(k)
-	if r := in.rulings.nads[k.nad()]; ok && r.conf != nil {
-		out = append(out, in.guardMemberships(k, p, e, r.network)...)
+	if r := in.rulings.nads[k.nad()]; ok && r.conf != nil && in.placeOf(p) != unknown {
+		return append(out, in.guardMemberships(k, p, e, r.network)...)
 	}
-	return out
+	return append(out, in.keptMemberships(k)...)
 }
 
 // enrolAll brings up to date what keys belong to, and adds the keys of the rows to

@@ -33,7 +33,8 @@ type inputs struct {
 	vmsByNAD   index[key]   // ports of virtual machines, wanted
 	byNAD      index[key]
 	byPod      index[key]
-	heldByNet  index[key] // ports that are held, by network
+	heldByNet  index[key]    // ports that are held, by network
+	heldOn     index[string] // networks of ports that are held, by NAD
 	podsByNode index[string]
 	byVM       index[string] // pods, by the virtual machine in them
 	dirty      map[key]bool
@@ -110,6 +111,8 @@ type held struct {
 	network string
 	// Of a port: its MAC address, and after that its others, with spaces between.
 	mac, addrs string
+	// open is whether port security has no address but the MAC address.
+	open bool
 	// bound is whether the northbound database says that OVN has bound it.
 	bound bool
 	// Of a network: the NAD that it is made of, and what that said.
@@ -137,6 +140,7 @@ func newInputs(pluginType, zone, learn string) *inputs {
 		byNAD:      index[key]{},
 		byPod:      index[key]{},
 		heldByNet:  index[key]{},
+		heldOn:     index[string]{},
 		podsByNode: index[string]{},
 		byVM:       index[string]{},
 		dirty:      map[key]bool{},
@@ -322,6 +326,9 @@ func (in *inputs) hold(k key, now held) {
 		in.dirty[networkKey(old.network)] = true
 		in.nadsStale = true // one may have waited for that
 	}
+	if old.network != now.network && in.guarded[old.network] {
+		in.dirty[networkKey(old.network)] = true // it may have been the last machine
+	}
 	for other := range in.byPod.of(k.podName()) {
 		if other != k && podnet.Prefix(other.nadKey) == podnet.Prefix(k.nadKey) {
 			in.dirty[other] = true
@@ -336,6 +343,7 @@ func (in *inputs) countHeld(k key, h held, n int) {
 	in.byPod.add(k.podName(), k, n)
 	in.byNAD.add(k.nad(), k, n)
 	in.heldByNet.add(h.network, k, n)
+	in.heldOn.add(k.nad(), h.network, n)
 	in.byMAC.add(h.mac, k, n)
 	rivals := []iter.Seq[key]{in.byMAC.of(h.mac)}
 	for a := range strings.FieldsSeq(h.addrs) {
@@ -365,6 +373,7 @@ func (in *inputs) heldIn(k key, owned nbdb.Rows) held {
 			if own := slices.Concat(p.Addresses, p.PortSecurity); len(own) > 0 {
 				h.mac, h.addrs, _ = strings.Cut(own[0], " ")
 			}
+			h.open = !slices.ContainsFunc(p.PortSecurity, func(s string) bool { return strings.Contains(s, " ") })
 		case p.Type == typeLocalnet:
 			h.physical, h.vlan = p.Options[optionNetworkName], p.TagRequest
 		}

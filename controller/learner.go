@@ -18,7 +18,9 @@ import (
 
 // OVN records who has which address (table MAC_Binding) for router ports only.
 // So a network on which OVN itself has to learn gets a router with one port on
-// the switch, which hears the guests' ARP and does nothing else.
+// the switch, which hears the guests' ARP and does nothing else. It hears IPv6
+// neighbor discovery too, since OVN allows that before any ACL; what it learns from
+// it is removed.
 const (
 	// learnerNetwork has no address of any site's; a router port must have one.
 	learnerNetwork = "0.0.0.1/0"

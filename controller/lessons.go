@@ -6,6 +6,7 @@ package controller
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -21,8 +22,8 @@ const floodLimit = 16
 
 // conclusion is what follows from what a learner has heard of one MAC address.
 type conclusion struct {
-	// port is whose MAC address it is; the zero key if it is nobody's, or not of
-	// one that is learned about. Nothing else is set then.
+	// port is whose MAC address it is; the zero key if it is nobody's, or of one that
+	// is not learned about and doesn't flood. Only useless is set then.
 	port key
 	// uid is the pod's.
 	uid string
@@ -43,8 +44,8 @@ type conclusion struct {
 // IPv6 neighbor discovery, which no ACL stops, anybody can, as often as he likes.
 func (in *inputs) conclude(now time.Time, network, mac string, lessons []sbdb.Lesson) conclusion {
 	useless, lessons := split(lessons, func(l sbdb.Lesson) bool { return !l.IP.Is4() })
-	k, ok := in.learnsOf(network, mac)
-	if !ok {
+	k, ok := in.ownerOf(network, mac)
+	if !ok || !in.learnsAbout(k) && len(lessons) <= floodLimit {
 		return conclusion{useless: useless}
 	}
 	p, e, _ := in.entryOf(k)
@@ -85,9 +86,8 @@ func split(lessons []sbdb.Lesson, holds func(sbdb.Lesson) bool) (those, others [
 	return those, others
 }
 
-// learnsOf is the port of a network that has a MAC address, if it is the only one
-// and one that a learner learns about.
-func (in *inputs) learnsOf(network, mac string) (k key, ok bool) {
+// ownerOf is the port of a network that has a MAC address, if it is the only one.
+func (in *inputs) ownerOf(network, mac string) (k key, ok bool) {
 	for other := range in.byMAC.of(mac) {
 		if in.networkOf(other) != network {
 			continue
@@ -98,15 +98,20 @@ func (in *inputs) learnsOf(network, mac string) (k key, ok bool) {
 		k, ok = other, true
 	}
 	p, _, known := in.entryOf(k)
-	if !ok || !known || p.vm == "" || in.placeOf(p) != here || in.rows[k].mac != mac {
+	if !ok || !known || in.placeOf(p) != here || in.rows[k].mac != mac {
 		return key{}, false
 	}
-	n := in.nads[k.nad()]
-	if n == nil || n.conf == nil {
-		return key{}, false
+	return k, true
+}
+
+// learnsAbout reports whether a port's address is taken from what the learner hears.
+func (in *inputs) learnsAbout(k key) bool {
+	p, n := in.pods[k.podName()], in.nads[k.nad()]
+	if p.vm == "" || n == nil || n.conf == nil {
+		return false
 	}
 	learn := cmp.Or(n.conf.Learn, in.learn)
-	return k, learn == podnet.LearnAll || learn == podnet.LearnAuto && n.device
+	return learn == podnet.LearnAll || learn == podnet.LearnAuto && n.device
 }
 
 // standing is what is known about a port that is heard to have an address.
@@ -145,8 +150,10 @@ func (in *inputs) subnet(e entry, network string) netip.Prefix {
 	return netip.Prefix{}
 }
 
-// changed notes that a port has got another address.
+// changed notes that a port has got another address. Of ports that have not for
+// long nothing is kept.
 func (in *inputs) changed(now time.Time, k key) {
+	maps.DeleteFunc(in.changes, func(_ key, times []time.Time) bool { return recent(now, times) == 0 })
 	times := slices.DeleteFunc(in.changes[k], func(t time.Time) bool { return now.Sub(t) >= changesAllow })
 	in.changes[k] = append(times, now)
 }

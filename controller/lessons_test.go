@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -53,6 +54,7 @@ func TestConclude(t *testing.T) {
 		refused string // part of it
 		dropped int
 		useless int // of those that are dropped, where something is accepted
+		flood   bool
 	}{
 		{name: "another address", objects: []string{open}, lessons: []sbdb.Lesson{lesson(1, "192.0.2.1"), lesson(2, "192.0.2.7")},
 			port: true, accept: "192.0.2.7/24", dropped: 1},
@@ -77,7 +79,8 @@ func TestConclude(t *testing.T) {
 			port: true, accept: "192.0.2.7/24", dropped: 2, useless: 1},
 		{name: "flood of neighbor discovery", objects: []string{open}, lessons: outside, port: true, dropped: floodLimit + 1},
 		{name: "neighbor discovery of nobody's", objects: []string{podYAML("p2", mac2, "192.0.2.2/24")}, lessons: outside, dropped: floodLimit + 1},
-		{name: "flood", objects: []string{open}, lessons: flood, port: true, dropped: floodLimit + 1},
+		{name: "flood", objects: []string{open}, lessons: flood, port: true, dropped: floodLimit + 1, flood: true},
+		{name: "flood of one that is not learned about", objects: []string{podYAML("p1", mac1, "")}, lessons: flood, port: true, dropped: floodLimit + 1, flood: true},
 		{name: "a pod's own", objects: []string{podYAML("p1", mac1, "192.0.2.1/24")}, lessons: []sbdb.Lesson{lesson(1, "192.0.2.7")}},
 		{name: "nobody's", objects: []string{podYAML("p2", mac2, "192.0.2.2/24")}, lessons: []sbdb.Lesson{lesson(1, "192.0.2.7")}},
 		{name: "two have the MAC address", objects: []string{open, vmYAML("p2", mac1, "", podnet.StateOpen)}, lessons: []sbdb.Lesson{lesson(1, "192.0.2.7")}},
@@ -108,7 +111,7 @@ func TestConclude(t *testing.T) {
 			if len(c.superseded)+len(c.useless) != test.dropped || c.accept.IsValid() && len(c.superseded) != test.dropped-test.useless {
 				t.Errorf("superseded %v and useless %v, want %d in all and %d useless", c.superseded, c.useless, test.dropped, test.useless)
 			}
-			if c.flood != (test.name == "flood") {
+			if c.flood != test.flood {
 				t.Errorf("flood is %v", c.flood)
 			}
 		})
@@ -118,6 +121,8 @@ func TestConclude(t *testing.T) {
 // school is a southbound database whose state the test sets.
 type school struct {
 	mu       sync.Mutex
+	loop     *loop
+	failures int // how many times an annotation can't be written
 	bindings map[string]sbdb.Binding
 	lessons  []sbdb.Lesson
 	learners map[string]bool
@@ -168,10 +173,12 @@ func (s *school) Unlearn(_ context.Context, lessons ...sbdb.Lesson) error {
 func startSchool(t *testing.T, test func(b *bench, s *school), objects ...string) {
 	s := &school{bindings: map[string]sbdb.Binding{}}
 	(&bench{prepare: func(l *loop, m *memory) {
-		l.learning.sb = s
+		s.loop, l.learning.sb = l, s
 		l.learning.annotate = func(_ context.Context, namespace, name string, uid types.UID, annotation string, change func(string) (string, error)) error {
+			var fails bool
+			s.do(func() { fails = s.failures > 0; s.failures-- })
 			p := m.Pod(namespace, name)
-			if p == nil || p.UID != uid {
+			if fails || p == nil || p.UID != uid {
 				return fmt.Errorf("no pod %s", name)
 			}
 			value, err := change(p.Annotations[annotation])
@@ -221,6 +228,72 @@ func TestLearn(t *testing.T) {
 			}
 			b.m.set(t, vmYAML("p1", mac1, ip+"/24", podnet.StateOpen)) // the guest starts over
 			synctest.Wait()
+		}
+	}, learnNAD, vmYAML("p1", mac1, "192.0.2.1/24", podnet.StateOpen))
+}
+
+// TestLearnAgain: what can't be written is tried again, as the one change that it is,
+// and what is refused is accepted once the reason is gone.
+func TestLearnAgain(t *testing.T) {
+	startSchool(t, func(b *bench, s *school) {
+		s.failures = 2
+		s.teach(b, lesson(1, "192.0.2.7"))
+		b.wantPort("before it could be written", mac1+" 192.0.2.1", mac1)
+		time.Sleep(2 * minRetry)
+		b.wantPort("later", mac1+" 192.0.2.7", mac1+" 192.0.2.7")
+		for n, ip := range []string{"192.0.2.11", "192.0.2.12", "192.0.2.13", "192.0.2.14", "192.0.2.15"} {
+			b.m.set(t, vmYAML("p1", mac1, "192.0.2.7/24", podnet.StateOpen))
+			s.teach(b, lesson(n+2, ip))
+			b.wantPort("after "+ip, mac1+" "+ip, mac1+" "+ip)
+		}
+		b.m.set(t, vmYAML("p1", mac1, "192.0.2.15/24", podnet.StateOpen))
+		s.teach(b, lesson(20, "192.0.2.16"))
+		b.wantProblem("the seventh change", ReasonAddressRefused)
+		time.Sleep(changesAllow + recallAfter)
+		b.wantPort("a minute later", mac1+" 192.0.2.16", mac1+" 192.0.2.16")
+		b.wantProblem("a minute later", "")
+		if len(s.lessons) != 1 {
+			t.Errorf("the learner knows %v", s.lessons)
+		}
+	}, learnNAD, vmYAML("p1", mac1, "192.0.2.1/24", podnet.StateOpen))
+}
+
+// TestLearnedOfPodThatIsGone: what was refused is not held against the next pod of the
+// name, and nothing is kept.
+func TestLearnedOfPodThatIsGone(t *testing.T) {
+	startSchool(t, func(b *bench, s *school) {
+		s.teach(b, lesson(1, "192.0.2.254"))
+		b.wantProblem("after a claim of the gateway's", ReasonAddressRefused)
+		b.m.remove(kindPod, "ns/p1")
+		time.Sleep(recallAfter)
+		b.wantProblem("when it is gone", "")
+		s.do(func() { s.lessons = nil })
+		time.Sleep(time.Hour)
+		if l := s.loop.learning; len(l.recalls) != 0 || len(l.accepted) != 0 {
+			t.Errorf("kept: %v, %v", l.recalls, l.accepted)
+		}
+	}, learnNAD, vmYAML("p1", mac1, "192.0.2.1/24", podnet.StateOpen))
+}
+
+// TestErrandsDontWait: an address is learned while the writing of another one hangs.
+func TestErrandsDontWait(t *testing.T) {
+	startSchool(t, func(b *bench, s *school) {
+		hangs := make(chan struct{})
+		s.loop.learning.errands.add("something else", func(ctx context.Context) { <-hangs })
+		s.teach(b, lesson(1, "192.0.2.7"))
+		b.wantPort("meanwhile", mac1+" 192.0.2.7", mac1+" 192.0.2.7")
+		var order []int
+		for n := range 100 {
+			s.loop.learning.errands.add("something else", func(context.Context) { order = append(order, n) })
+		}
+		synctest.Wait()
+		if len(order) != 0 {
+			t.Errorf("%v are run before what was to come before", order)
+		}
+		close(hangs)
+		synctest.Wait()
+		if len(order) != 100 || !slices.IsSorted(order) {
+			t.Errorf("order %v", order)
 		}
 	}, learnNAD, vmYAML("p1", mac1, "192.0.2.1/24", podnet.StateOpen))
 }

@@ -32,6 +32,7 @@ type loop struct {
 	unwanted map[key]time.Time     // when rows were first seen to be unwanted
 	retries  map[key]time.Duration // how long the last wait was
 	due      map[key]time.Time     // when to look again without an event
+	changed  map[object]bool       // policies and QoS that have changed in this turn
 	learning learning
 }
 
@@ -46,6 +47,7 @@ func newLoop(cfg Config, p *pending, m metrics) *loop {
 		unwanted:   map[key]time.Time{},
 		retries:    map[key]time.Duration{},
 		due:        map[key]time.Time{},
+		changed:    map[object]bool{},
 		learning:   newLearning(cfg.AnnotatePod),
 	}
 }
@@ -96,6 +98,9 @@ func (l *loop) alarm() <-chan time.Time {
 			waits = append(waits, time.Until(t))
 		}
 	}
+	for _, r := range l.learning.recalls {
+		waits = append(waits, time.Until(r.at))
+	}
 	if len(waits) == 0 {
 		return nil
 	}
@@ -135,6 +140,7 @@ func (l *loop) turn(ctx context.Context, db database) error {
 		}
 	}
 	l.inputs.enrolAll(keys)
+	l.reportRegulations()
 	// Rows of a network that is not there yet come first, since all others need
 	// them. The rest is one transaction, so that a port is never without what it
 	// belongs to.
@@ -217,9 +223,25 @@ func (l *loop) lookAtRegulation(o object) {
 		r = parseRegulation(object)
 	}
 	if l.inputs.setRegulation(o, r) {
-		l.ledger.renew(o)
+		l.changed[o] = true
 	}
-	l.ledger.set(o.String(), r.problems(o))
+}
+
+// reportRegulations reports on the policies and QoS whose networks were looked
+// for, as far as they are for networks of ours.
+func (l *loop) reportRegulations() {
+	for _, o := range l.inputs.regulations.takeLooked() {
+		r := l.inputs.regulations.all[o]
+		if !l.inputs.concerns(o, r) {
+			l.ledger.set(o.String(), nil)
+			continue
+		}
+		if l.ledger.know(o); l.changed[o] {
+			l.ledger.renew(o)
+		}
+		l.ledger.set(o.String(), append(r.problems(o), l.inputs.absentNADs(o, r)...))
+	}
+	clear(l.changed)
 }
 
 // lookAtNode reads a node anew, and if it has changed, what is on it.

@@ -344,6 +344,54 @@ func TestRefusedTransaction(t *testing.T) {
 	})
 }
 
+// Whatever the database refuses, a port is never there without the groups of the
+// policies that deny it something, and what is not to blame goes through.
+func TestRefusedPortGroups(t *testing.T) {
+	const pods = 5
+	deny := `
+apiVersion: k8s.cni.cncf.io/v1beta1
+kind: MultiNetworkPolicy
+metadata: {namespace: ns, name: deny, annotations: {k8s.v1.cni.cncf.io/policy-for: net}}
+spec: {podSelector: {}, policyTypes: [Ingress, Egress]}
+`
+	objects := []string{netNAD, deny}
+	var all []string
+	for i := range pods {
+		objects = append(objects, podYAML(fmt.Sprintf("p%d", i), fmt.Sprintf("0a:00:00:00:00:%02d", i), fmt.Sprintf("192.0.2.%d/24", i+1)))
+		all = append(all, fmt.Sprintf("ns.net_ns_p%d", i))
+	}
+	for refused, through := range map[string][]string{
+		"port/ns/net/ns/p3":  slices.Concat(all[:3], all[4:]),
+		"deny/net/ns/Egress": nil,
+		"policy/net/ns/deny": nil,
+	} {
+		t.Run(refused, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := &bench{t: t, m: newMemory(), db: &rowStore{}}
+				b.db.refuse = func(c nbdb.Change) bool { return c.Key == refused }
+				b.db.made = func() {
+					for _, p := range b.db.rows.Ports {
+						groups := slices.DeleteFunc(slices.Clone(b.db.rows.PortGroups), func(g nbdb.PortGroup) bool { return !g.Ports.Has(p.Name) })
+						if p.Type == "" && len(groups) != 3 { // the policy's, and one for each direction
+							t.Errorf("port %s is in groups %v", p.Name, groups)
+						}
+					}
+				}
+				b.m.set(t, strings.Join(objects, "\n---\n"))
+				b.start()
+				defer func() { b.stop() }()
+				time.Sleep(2 * time.Minute)
+				b.wantNetworkAnd("while a group of rows is refused", through...)
+				b.wantProblem("while a group of rows is refused", ReasonRefused)
+				b.db.do(func() { b.db.refuse = nil })
+				time.Sleep(2 * maxRetry)
+				b.wantNetworkAnd("in the end", all...)
+				b.wantProblem("in the end", "")
+			})
+		})
+	}
+}
+
 func TestTamperedRowsAreRepaired(t *testing.T) {
 	startBench(t, func(b *bench) {
 		before := b.db.String()

@@ -14,6 +14,8 @@ type pending struct {
 	keys    map[key]bool
 	heard   map[heard]bool
 	all     bool
+	// unwritten is what was learned, and of which port, but could not be written.
+	unwritten map[heard]key
 
 	wake   chan struct{} // holds a token when there is something
 	once   sync.Once
@@ -26,7 +28,9 @@ func newPending() *pending {
 		keys:    map[key]bool{},
 		heard:   map[heard]bool{},
 		wake:    make(chan struct{}, 1),
-		synced:  make(chan struct{}),
+
+		unwritten: map[heard]key{},
+		synced:    make(chan struct{}),
 	}
 }
 
@@ -69,6 +73,18 @@ func (p *pending) takeHeard() map[heard]bool {
 	h := p.heard
 	p.heard = map[heard]bool{}
 	return h
+}
+
+// addUnwritten adds what was learned of a port, but could not be written.
+func (p *pending) addUnwritten(h heard, port key) { p.add(func() { p.unwritten[h] = port }) }
+
+// takeUnwritten takes what addUnwritten has added.
+func (p *pending) takeUnwritten() map[heard]key {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	u := p.unwritten
+	p.unwritten = map[heard]key{}
+	return u
 }
 
 func (p *pending) add(put func()) {

@@ -124,8 +124,8 @@ func (in *inputs) regulated(k key) []membership {
 		}
 		for d, yes := range isolated {
 			if yes {
-				deny := in.compiler(port.network).DefaultDeny(k.namespace, d)
-				out = append(out, membership{denyKey(port.network, k.namespace, d), deny.PortGroups[0].Name, port.port})
+				deny := in.compiler(port.network).DenyGroup(k.namespace, d)
+				out = append(out, membership{denyKey(port.network, k.namespace, d), deny.Name, port.port})
 			}
 		}
 	}

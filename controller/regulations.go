@@ -4,8 +4,10 @@
 package controller
 
 import (
+	"fmt"
 	"iter"
 	"reflect"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -82,6 +84,7 @@ type regulations struct {
 	all      map[object]*regulation
 	placed   map[object]map[string]placement // then by network
 	unplaced map[object]bool                 // their networks may be others by now
+	looked   []object                        // placed anew since the loop has looked
 	policies map[locality]map[object]placement
 	sets     map[string]*sharedSet // by the row's name
 	// setsAt are those that pods of a namespace can be in; namespace "" has those
@@ -117,6 +120,27 @@ func (r *regulations) unplace(kinds ...string) {
 			}
 		}
 	}
+}
+
+// absentNADs are a problem of a policy for networks that there aren't.
+func (in *inputs) absentNADs(o object, r *regulation) []problem {
+	if r.policy == nil {
+		return nil
+	}
+	var out []problem
+	for _, nad := range r.policy.NADs {
+		if in.nads[nad] == nil {
+			out = append(out, problem{o, ReasonNetworkUnusable, fmt.Sprintf("NetworkAttachmentDefinition %s does not exist", nad)})
+		}
+	}
+	return out
+}
+
+// takeLooked takes those that were placed anew.
+func (r *regulations) takeLooked() []object {
+	looked := r.looked
+	r.looked = nil
+	return looked
 }
 
 // keys are those of all rows that regulations need.
@@ -160,11 +184,29 @@ func (in *inputs) setRegulation(o object, r *regulation) bool {
 	return true
 }
 
+// concerns reports whether a regulation is for us to speak about: whether it is on
+// a network of ours, or, where it can't be read, names one. What is for other
+// networks is for others to judge, as OVN-Kubernetes.
+func (in *inputs) concerns(o object, r *regulation) bool {
+	switch {
+	case r == nil:
+		return false
+	case len(in.regulations.placed[o]) > 0:
+		return true
+	case r.policy != nil:
+		// A NAD that does not exist may well be a mistake.
+		return len(r.policy.NADs) == 0 || slices.ContainsFunc(r.policy.NADs, func(nad string) bool { return in.nads[nad] == nil || in.nads[nad].ours })
+	}
+	selectors, _, _ := unstructured.NestedSlice(r.source.Object, "spec", "networkSelectors")
+	return r.err != nil && len(selectors) > 0 && len(in.rulings.networks) > 0
+}
+
 // place brings regulations to the networks that they are for.
 func (in *inputs) place() {
 	for o := range in.regulations.unplaced {
 		delete(in.regulations.unplaced, o)
 		r := in.regulations.all[o]
+		in.regulations.looked = append(in.regulations.looked, o)
 		networks := in.networksOf(o, r)
 		for network, old := range in.regulations.placed[o] {
 			if !networks[network] {
@@ -226,10 +268,8 @@ func (in *inputs) addNetworksOf(o object, nad string, networks map[string]bool) 
 		networks[ruling.network] = true
 		return
 	}
-	for k := range in.byNAD.of(nad) {
-		if h := in.rows[k]; h.present {
-			networks[h.network] = true
-		}
+	for network := range in.heldOn.of(nad) {
+		networks[network] = true
 	}
 	for network := range in.heldByNet {
 		if in.rows[regulationKey(o, network)].present {

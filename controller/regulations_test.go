@@ -219,3 +219,35 @@ spec: {nodeName: %[7]s}
 status: {phase: %[8]s}
 `, namespace, number, team, pick("red", "blue"), pick("10", "11", "12", "13", "14", "15"), pick("", "", "", "{"), pick("n1", "n2"), pick("Running", "Running", "Succeeded"))
 }
+
+// What is for other networks is not ours to judge: OVN-Kubernetes has NetworkQoS
+// of its own, with the same conditions.
+func TestRegulationsOfOthers(t *testing.T) {
+	startBench(t, func(b *bench) {
+		b.m.set(t, `
+apiVersion: k8s.ovn.org/v1alpha1
+kind: NetworkQoS
+metadata: {namespace: ns, name: default-network}
+spec: {priority: 1, egress: [{dscp: 46}]}
+---
+apiVersion: k8s.cni.cncf.io/v1beta1
+kind: MultiNetworkPolicy
+metadata: {namespace: ns, name: theirs, annotations: {k8s.v1.cni.cncf.io/policy-for: theirs}}
+spec: {podSelector: {}, ingress: [{ports: [{port: http}]}]}
+---
+apiVersion: k8s.cni.cncf.io/v1beta1
+kind: MultiNetworkPolicy
+metadata: {namespace: ns, name: ours, annotations: {k8s.v1.cni.cncf.io/policy-for: net}}
+spec: {podSelector: {}}
+`)
+		synctest.Wait()
+		for name, want := range map[string]bool{"default-network": false, "theirs": false, "ours": true} {
+			b.m.mu.Lock()
+			got := b.m.reportedOn[object{kindQoS, "ns", name}] || b.m.reportedOn[object{kindPolicy, "ns", name}]
+			b.m.mu.Unlock()
+			if got != want {
+				t.Errorf("%s was reported on: %v, want %v", name, got, want)
+			}
+		}
+	}, netNAD, strings.NewReplacer("name: net", "name: theirs", "ns/net", "ns/theirs", "ovn-k8s-cni-overlay", "macvlan").Replace(netNAD))
+}

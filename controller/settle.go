@@ -6,6 +6,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -26,34 +27,85 @@ const (
 // settle brings the rows of some keys in line, in one transaction if all is
 // well.
 func (l *loop) settle(ctx context.Context, db database, keys []key) error {
-	var steps []step
-	for _, k := range keys {
-		// What made it dirty until now is seen by this look.
-		delete(l.inputs.dirty, k)
-		s := step{key: k, outcome: l.inputs.desired(k)}
-		delete(l.due, k)
-		l.ledger.set(k.String(), append(s.outcome.problems, l.bindingProblems(time.Now(), k, s.outcome.rows)...))
-		var act bool
-		if s.want, act = l.target(k, s.outcome); !act {
-			delete(l.retries, k)
-			continue
-		}
-		have, err := db.Rows(k.String(), s.want)
-		if err != nil {
-			return err
-		}
-		if s.change, err = nbdb.Diff(k.String(), have, s.want); err != nil {
-			l.refused(s, err)
-			continue
-		}
-		if s.change.Empty() {
-			delete(l.retries, k)
-			continue
-		}
-		steps = append(steps, s)
+	steps, err := l.steps(db, keys)
+	if err != nil {
+		return err
 	}
-	slices.SortFunc(steps, func(a, b step) int { return strings.Compare(a.change.Key, b.change.Key) })
 	return l.apply(ctx, db, steps)
+}
+
+// steps are what is to be done about keys. The port groups of a port that is to be
+// made are among them, for it is not to be there without them: where one of these
+// can't be written, the port waits.
+func (l *loop) steps(db database, keys []key) ([]step, error) {
+	var steps []step
+	looked := map[key]bool{}
+	for work := keys; len(work) > 0; {
+		var groups []key
+		for _, k := range work {
+			if looked[k] {
+				continue
+			}
+			looked[k] = true
+			s, act, err := l.step(db, k)
+			if err != nil {
+				return nil, err
+			}
+			if !act {
+				continue
+			}
+			steps = append(steps, s)
+			if !s.makesPort() {
+				continue
+			}
+			for _, g := range l.inputs.roll.portGroups(k) {
+				if l.retries[g] == 0 { // else it is tried again in its time
+					groups = append(groups, g)
+				}
+			}
+		}
+		work = groups
+	}
+	steps = slices.DeleteFunc(steps, func(s step) bool { return s.makesPort() && l.waits(s) })
+	slices.SortFunc(steps, func(a, b step) int { return strings.Compare(a.change.Key, b.change.Key) })
+	return steps, nil
+}
+
+// step is what is to be done about one key; act is false when that is nothing.
+func (l *loop) step(db database, k key) (s step, act bool, err error) {
+	// What made it dirty until now is seen by this look.
+	delete(l.inputs.dirty, k)
+	s = step{key: k, outcome: l.inputs.desired(k)}
+	delete(l.due, k)
+	l.ledger.set(k.String(), append(s.outcome.problems, l.bindingProblems(time.Now(), k, s.outcome.rows)...))
+	if s.want, act = l.target(k, s.outcome); !act {
+		delete(l.retries, k)
+		return s, false, nil
+	}
+	have, err := db.Rows(k.String(), s.want)
+	if err != nil {
+		return s, false, err
+	}
+	if s.change, err = nbdb.Diff(k.String(), have, s.want); err != nil {
+		l.refused(s, err)
+		return s, false, nil
+	}
+	if s.change.Empty() {
+		delete(l.retries, k)
+		return s, false, nil
+	}
+	return s, true, nil
+}
+
+// waits reports whether a port can't be made yet.
+func (l *loop) waits(s step) bool {
+	for _, group := range l.inputs.roll.portGroups(s.key) {
+		if l.retries[group] > 0 {
+			l.refused(s, fmt.Errorf("its port group of %s can't be written", group))
+			return true
+		}
+	}
+	return false
 }
 
 // step is one key's part of a transaction.
@@ -64,34 +116,86 @@ type step struct {
 	change  nbdb.Change
 }
 
-// apply makes one transaction of all steps. When that is refused, it makes two
-// of them, and so finds those to blame; the others go through.
+// makesPort reports whether the step makes the port of a pod.
+func (s step) makesPort() bool {
+	return s.key.isPort() && slices.ContainsFunc(s.change.Ports, func(e nbdb.Edit[nbdb.Port]) bool { return e.Have == nil })
+}
+
+// apply makes one transaction of all steps. When that is refused, it makes several,
+// and so finds those to blame; the others go through. A port still comes together
+// with its groups, and after everything else.
 func (l *loop) apply(ctx context.Context, db database, steps []step) error {
-	if len(steps) == 0 {
+	refusal, err := l.transact(ctx, db, steps)
+	if refusal == nil || err != nil {
+		return err
+	}
+	var ports []key
+	rest := slices.DeleteFunc(slices.Clone(steps), func(s step) bool {
+		if s.makesPort() {
+			ports = append(ports, s.key)
+		}
+		return s.makesPort()
+	})
+	if len(ports) > 0 && len(rest) > 0 {
+		if err := l.apply(ctx, db, rest); err != nil {
+			return err
+		}
+		return l.applyPorts(ctx, db, ports)
+	}
+	half := len(steps) / 2
+	if half == 0 {
+		l.refused(steps[0], refusal)
 		return nil
+	}
+	if err := l.apply(ctx, db, steps[:half]); err != nil {
+		return err
+	}
+	return l.apply(ctx, db, steps[half:])
+}
+
+// applyPorts makes ports, in one transaction with what is still to be done about
+// their groups. When that is refused, it makes two.
+func (l *loop) applyPorts(ctx context.Context, db database, ports []key) error {
+	steps, err := l.steps(db, ports)
+	if err != nil {
+		return err
+	}
+	refusal, err := l.transact(ctx, db, steps)
+	if refusal == nil || err != nil {
+		return err
+	}
+	if half := len(ports) / 2; half > 0 {
+		if err := l.applyPorts(ctx, db, ports[:half]); err != nil {
+			return err
+		}
+		return l.applyPorts(ctx, db, ports[half:])
+	}
+	for _, s := range steps {
+		if s.key == ports[0] {
+			l.refused(s, refusal)
+		}
+	}
+	return nil
+}
+
+// transact makes one transaction of steps, unless the database refuses it.
+func (l *loop) transact(ctx context.Context, db database, steps []step) (refusal, err error) {
+	if len(steps) == 0 {
+		return nil, nil
 	}
 	changes := make([]nbdb.Change, len(steps))
 	for i, s := range steps {
 		changes[i] = s.change
 	}
-	err := db.Apply(ctx, changes...)
-	switch {
-	case err == nil:
-		for _, s := range steps {
-			l.applied(s)
-		}
-		return nil
-	case !errors.Is(err, nbdb.ErrRefused):
-		return err
-	case len(steps) == 1:
-		l.refused(steps[0], err)
-		return nil
+	if err := db.Apply(ctx, changes...); errors.Is(err, nbdb.ErrRefused) {
+		return err, nil
+	} else if err != nil {
+		return nil, err
 	}
-	half := len(steps) / 2
-	if err := l.apply(ctx, db, steps[:half]); err != nil {
-		return err
+	for _, s := range steps {
+		l.applied(s)
 	}
-	return l.apply(ctx, db, steps[half:])
+	return nil, nil
 }
 
 func (l *loop) applied(s step) {

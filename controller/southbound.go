@@ -4,6 +4,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -26,6 +27,9 @@ const (
 	// relearnAfter is when an address is accepted again that should be in the
 	// annotation by then.
 	relearnAfter = 5 * time.Second
+	// recallAfter is when what was refused is looked at again: the guest won't tell
+	// again, and who has the address may be gone.
+	recallAfter = 10 * time.Second
 	// writeTimeout bounds the writing of an address that was learned.
 	writeTimeout = 10 * time.Second
 )
@@ -55,7 +59,16 @@ type learning struct {
 	networks map[string]string // by the router port of their learner
 	deaf     map[key]time.Time // until when ports that flood are not listened to
 	accepted map[key]acceptance
+	recalls  map[heard]recall
 	unbound  map[key]time.Time // since when ports are not where they should be
+}
+
+// recall is when to look again at what was heard of a MAC address, because it was
+// refused or could not be written.
+type recall struct {
+	at time.Time
+	// port is whose it was then; the zero key if it was nobody's.
+	port key
 }
 
 func newLearning(annotate AnnotatePod) learning {
@@ -65,6 +78,7 @@ func newLearning(annotate AnnotatePod) learning {
 		networks: map[string]string{},
 		deaf:     map[key]time.Time{},
 		accepted: map[key]acceptance{},
+		recalls:  map[heard]recall{},
 		unbound:  map[key]time.Time{},
 	}
 }
@@ -73,6 +87,8 @@ func newLearning(annotate AnnotatePod) learning {
 type acceptance struct {
 	addr netip.Addr
 	at   time.Time
+	// failed says that it didn't get there.
+	failed bool
 }
 
 // setLearners has the view watch the learners of the networks that there are.
@@ -92,15 +108,27 @@ func (l *loop) setLearners() {
 	l.learning.sb.SetLearners(ports)
 }
 
-// hear looks at what learners have heard of MAC addresses.
+// hear looks at what learners have heard of MAC addresses, and again at what is
+// due.
 func (l *loop) hear(now time.Time, all map[heard]bool) {
+	l.note(now, l.pending.takeUnwritten())
+	for h, r := range l.learning.recalls {
+		if !now.Before(r.at) {
+			all[h] = true
+		}
+	}
 	useless := map[heard][]sbdb.Lesson{}
 	for h := range all {
+		var c conclusion
 		network, ok := l.learning.networks[h.routerPort]
-		if !ok {
-			continue
+		if ok {
+			c = l.inputs.conclude(now, network, h.mac, l.learning.sb.Lessons(h.routerPort, h.mac))
 		}
-		c := l.inputs.conclude(now, network, h.mac, l.learning.sb.Lessons(h.routerPort, h.mac))
+		if before := l.learning.recalls[h].port; before != c.port && before != (key{}) {
+			l.ledger.set(lessonsOf(before), nil)
+			delete(l.learning.accepted, before)
+		}
+		delete(l.learning.recalls, h)
 		if len(c.useless) > 0 {
 			useless[h] = c.useless
 		}
@@ -109,14 +137,29 @@ func (l *loop) hear(now time.Time, all map[heard]bool) {
 		}
 	}
 	if len(useless) > 0 {
-		l.learning.errands.add(func(ctx context.Context) { l.unlearn(ctx, useless) })
+		l.learning.errands.add("useless", func(ctx context.Context) { l.unlearn(ctx, useless) })
 	}
 }
 
+// note has what could not be written looked at again.
+func (l *loop) note(now time.Time, unwritten map[heard]key) {
+	for h, port := range unwritten {
+		if a, ok := l.learning.accepted[port]; ok {
+			a.failed = true
+			l.learning.accepted[port] = a
+		}
+		l.learning.recalls[h] = recall{now.Add(minRetry), cmp.Or(port, l.learning.recalls[h].port)}
+	}
+}
+
+// lessonsOf is where problems with what a port's guest says come from.
+func lessonsOf(k key) string { return "lessons/" + k.String() }
+
 // follow does what follows from a conclusion about a port.
 func (l *loop) follow(now time.Time, network string, h heard, c conclusion) {
-	from := "lessons/" + c.port.String()
+	from := lessonsOf(c.port)
 	if c.refused != "" {
+		l.learning.recalls[h] = recall{now.Add(recallAfter), c.port}
 		l.ledger.set(from, []problem{{podObject(c.port.podName()), ReasonAddressRefused, fmt.Sprintf("attachment %s: %s", c.port.nadKey, c.refused)}})
 		return
 	}
@@ -130,13 +173,17 @@ func (l *loop) follow(now time.Time, network string, h heard, c conclusion) {
 		return
 	}
 	last := l.learning.accepted[c.port]
-	if last.addr == c.accept.Addr() && now.Sub(last.at) < relearnAfter {
+	same := last.addr == c.accept.Addr()
+	if same && !last.failed && now.Sub(last.at) < relearnAfter {
 		return
 	}
-	l.learning.accepted[c.port] = acceptance{c.accept.Addr(), now}
-	l.inputs.changed(now, c.port)
+	if !same || !last.failed {
+		l.inputs.changed(now, c.port)
+	}
+	maps.DeleteFunc(l.learning.accepted, func(_ key, a acceptance) bool { return now.Sub(a.at) >= changesAllow })
+	l.learning.accepted[c.port] = acceptance{addr: c.accept.Addr(), at: now}
 	l.log.Info("address learned", "pod", c.port.podName(), "nad", c.port.nadKey, "address", c.accept)
-	l.learning.errands.add(func(ctx context.Context) { l.learn(ctx, h, c) })
+	l.learning.errands.add(c.port.String(), func(ctx context.Context) { l.learn(ctx, h, c) })
 }
 
 // learn writes the address that was heard. It runs beside the loop.
@@ -147,7 +194,7 @@ func (l *loop) learn(ctx context.Context, h heard, c conclusion) {
 		return learned(old, c.port, c.accept)
 	})
 	if err != nil {
-		l.again(ctx, fmt.Errorf("learned address of pod %s: %w", c.port.podName(), err), h)
+		l.unwritten(ctx, fmt.Errorf("learned address of pod %s: %w", c.port.podName(), err), c.port, h)
 		return
 	}
 	l.unlearn(ctx, map[heard][]sbdb.Lesson{h: c.superseded})
@@ -160,24 +207,21 @@ func (l *loop) unlearn(ctx context.Context, lessons map[heard][]sbdb.Lesson) {
 	all := slices.Concat(slices.Collect(maps.Values(lessons))...)
 	for some := range slices.Chunk(all, 500) {
 		if err := l.learning.sb.Unlearn(writing, some...); err != nil {
-			l.again(ctx, err, slices.Collect(maps.Keys(lessons))...)
+			l.unwritten(ctx, err, key{}, slices.Collect(maps.Keys(lessons))...)
 			return
 		}
 	}
 }
 
-// again looks again, a little later, at what could not be written.
-func (l *loop) again(ctx context.Context, err error, all ...heard) {
+// unwritten has the loop look again at what could not be written: of a port, or of
+// nobody's, as the zero key has it.
+func (l *loop) unwritten(ctx context.Context, err error, port key, all ...heard) {
 	if ctx.Err() != nil {
 		return
 	}
 	l.log.Warn("what was learned can't be written", "err", err)
-	select {
-	case <-ctx.Done():
-	case <-time.After(minRetry):
-	}
 	for _, h := range all {
-		l.pending.addHeard(h.routerPort, h.mac)
+		l.pending.addUnwritten(h, port)
 	}
 }
 

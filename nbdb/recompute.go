@@ -18,10 +18,12 @@ const recomputeKey = "ovn-dhcp-ipam/recompute"
 
 // recompute has ovn-northd start over when ACLs change. OVN 25.03 leaves a new port
 // out of its switch's multicast groups if it hears of the port and of a changed ACL
-// at once, be it from two transactions: no broadcast reaches that port then. A
+// at once, be it from two transactions: no broadcast reaches that port then. The
 // change of a switch it never handles incrementally.
 func (s *Session) recompute(changes []Change) []operation {
-	if !slices.ContainsFunc(changes, func(c Change) bool { return len(c.ACLs) > 0 }) {
+	rules := func(c Change) bool { return len(c.ACLs) > 0 }
+	switches := func(c Change) bool { return len(c.Switches) > 0 }
+	if !slices.ContainsFunc(changes, rules) || slices.ContainsFunc(changes, switches) {
 		return nil
 	}
 	for _, row := range s.session.Cache().Table(nb.LogicalSwitchTable).Rows() {
@@ -42,5 +44,5 @@ func (s *Session) recompute(changes []Change) []operation {
 			},
 		}}
 	}
-	return nil // the switch is as new as the ACL
+	return nil
 }

@@ -45,6 +45,23 @@ func VMName(pod *corev1.Pod) string {
 	return ""
 }
 
+// VMLabels are labels that every pod of the virtual machine in a pod has, and few
+// others: the machine's name where it is one, else what makes it a machine's pod. nil
+// if there is no machine.
+func VMLabels(pod *corev1.Pod) map[string]string {
+	for _, k := range vmKinds() {
+		value, ok := pod.Labels[k.label]
+		if !ok || k.value != "" && k.value != value {
+			continue
+		}
+		if name, ok := pod.Labels[k.nameLabel]; ok {
+			return map[string]string{k.nameLabel: name}
+		}
+		return map[string]string{k.label: value}
+	}
+	return nil
+}
+
 // SameVM reports whether one virtual machine runs in both pods, which are two: it
 // migrates from one to the other, or has been started again.
 func SameVM(a, b *corev1.Pod) bool {

@@ -4,6 +4,7 @@
 package podnet
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -28,6 +29,21 @@ func TestVMName(t *testing.T) {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod", Labels: test.labels, Annotations: test.annotations}}
 		if got := VMName(pod); got != test.want || IsVM(pod) != (test.want != "") {
 			t.Errorf("labels %v, annotations %v: got %q", test.labels, test.annotations, got)
+		}
+	}
+}
+
+func TestVMLabels(t *testing.T) {
+	for _, test := range []struct{ labels, want map[string]string }{
+		{map[string]string{"app": "web"}, nil},
+		{map[string]string{"kubevirt.io": "virt-handler"}, nil},
+		{map[string]string{"kubevirt.io": "virt-launcher", "app": "web"}, map[string]string{"kubevirt.io": "virt-launcher"}},
+		{map[string]string{"kubevirt.io": "virt-launcher", "vm.kubevirt.io/name": "vm1"}, map[string]string{"vm.kubevirt.io/name": "vm1"}},
+		{map[string]string{"vm.kubevirt.io/name": "vm1", "app": "web"}, map[string]string{"vm.kubevirt.io/name": "vm1"}},
+	} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod", Labels: test.labels}}
+		if got := VMLabels(pod); !maps.Equal(got, test.want) {
+			t.Errorf("labels %v: got %v, want %v", test.labels, got, test.want)
 		}
 	}
 }

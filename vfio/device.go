@@ -21,6 +21,7 @@ import (
 type Device struct {
 	Address    string // as "0000:01:10.0"
 	Driver     string // "" if it has none
+	Override   string // the only driver that it may have; "" if any may
 	Vendor     string // four hexadecimal digits, as DeviceID
 	DeviceID   string
 	Modalias   string
@@ -101,6 +102,9 @@ func (h *Handoffs) device(pci string) (Device, error) {
 		firstEntry(filepath.Join(dir, "net"), &d.Netdev),
 		firstEntry(filepath.Join(dir, "vfio-dev"), &d.VFIODevice),
 	)
+	var overrideErr error
+	d.Override, overrideErr = h.override(pci)
+	err = errors.Join(err, overrideErr)
 	d.Vendor, d.DeviceID = strings.TrimPrefix(d.Vendor, "0x"), strings.TrimPrefix(d.DeviceID, "0x")
 	if d.VF = d.PF != ""; err == nil && d.VF {
 		err = h.readParent(&d)

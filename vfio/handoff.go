@@ -35,7 +35,8 @@ type Config struct {
 	// Sysfs and Proc are where these filesystems are; "/sys" and "/proc" if
 	// empty. Sysfs shows the interfaces of the network namespace in which it was
 	// mounted: it must be the one of the daemon. Proc must show the processes of
-	// the whole node, else a device that is in use is not seen to be.
+	// the whole node, and be writable: where it doesn't, a device that is in use is
+	// not seen to be, and none is handed over.
 	Sysfs, Proc string
 	// Modules is the folder with the running kernel's modules.alias;
 	// "/lib/modules/RELEASE" if empty.
@@ -99,7 +100,7 @@ func (c *Config) complete() error {
 		c.BindTimeout = defaultTimeout
 	}
 	if c.Netlink == nil {
-		c.Netlink = kernel{}
+		c.Netlink = Kernel{}
 	}
 	if c.Modules == "" {
 		release, err := kernelRelease()
@@ -164,6 +165,39 @@ func (h *Handoffs) Borrow(ctx context.Context, pci string, mac net.HardwareAddr,
 	}
 	err = h.step(stepUse, func() error { return use(ctx, netdev) })
 	l.keepMAC = err == nil
+	return err
+}
+
+// Assign leaves a device as a Borrow that succeeds does, without borrowing it: it has
+// the MAC address and is pinned to vfio-pci. What is wrong with the device is told
+// before anything has been touched, as by Borrow; the NIC driver doesn't matter.
+func (h *Handoffs) Assign(ctx context.Context, pci string, mac net.HardwareAddr) error {
+	err := checkMAC(mac)
+	if err == nil {
+		err = h.assign(ctx, pci, mac)
+	}
+	if err != nil {
+		return fmt.Errorf("assign PCI device %q: %w", pci, err)
+	}
+	return nil
+}
+
+func (h *Handoffs) assign(ctx context.Context, pci string, mac net.HardwareAddr) error {
+	l, err := h.begin(ctx, pci)
+	if err != nil {
+		return err
+	}
+	defer l.end()
+	if err := l.giveBack(); err != nil {
+		return fmt.Errorf("undo an earlier hand-off: %w", err)
+	}
+	d, err := l.atHand()
+	if err == nil {
+		err = l.do(stepSetMAC, d, record{MAC: mac.String()})
+	}
+	if err == nil {
+		err = l.do(stepPin, d, record{})
+	}
 	return err
 }
 

@@ -171,6 +171,8 @@ func TestRefused(t *testing.T) {
 		"group open":               {make: func(m *machine) { m.openedBy(4711, "/dev/vfio/41") }, want: "open in process 4711 (qemu-kvm)"},
 		"group open without IOMMU": {make: func(m *machine) { m.openedBy(4711, "/dev/vfio/noiommu-41") }, want: "open in process 4711"},
 		"device open":              {make: func(m *machine) { m.openedBy(4711, "/dev/vfio/devices/vfio0") }, want: "open in process 4711"},
+		"processes of a container": {make: (*machine).contain, want: "who has it open can't be seen"},
+		"no processes":             {make: func(m *machine) { m.remove(m.proc, "1") }, want: "who has it open can't be seen"},
 		"unknown NIC":              {make: func(m *machine) { m.put("0xffff", m.device(vf0), "device") }, want: "none is known for"},
 		"driver not loaded":        {make: func(m *machine) { m.remove(m.sysfs, "bus/pci/drivers", nic) }, want: "igbvf is not loaded"},
 		"group MAC":                {mac: net.HardwareAddr{1, 0, 0x5e, 0, 0, 1}, want: "not the MAC address"},
@@ -201,6 +203,55 @@ func TestRefused(t *testing.T) {
 				t.Errorf("done: %q; device (-before +after):\n%s", m.acts, diff)
 			}
 		})
+	}
+}
+
+// TestAssign makes a device a guest's that was never borrowed.
+func TestAssign(t *testing.T) {
+	m := newMachine(t)
+	h := m.handoffs()
+	if err := h.Assign(t.Context(), vf0, guest); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(home(vmMAC), m.see(vf0)); diff != "" {
+		t.Errorf("device (-want +got):\n%s", diff)
+	}
+	if d, err := h.Device(t.Context(), vf0); err != nil || d.Override != DriverVFIO {
+		t.Errorf("override %q, %v", d.Override, err)
+	}
+	for want, do := range map[string]func(m *machine) error{
+		"open in process 4711": func(m *machine) error {
+			m.openedBy(4711, "/dev/vfio/41")
+			return m.handoffs().Assign(t.Context(), vf0, guest)
+		},
+		"its driver is igbvf": func(m *machine) error { m.reboot(); return m.handoffs().Assign(t.Context(), vf0, guest) },
+		"not the MAC address": func(m *machine) error { return m.handoffs().Assign(t.Context(), vf0, nil) },
+		"set MAC address: not permitted": func(m *machine) error {
+			m.setMAC = errors.New("not permitted")
+			return m.handoffs().Assign(t.Context(), vf0, guest)
+		},
+		"not the host's, pid:[4026531836]": func(m *machine) error { m.contain(); return m.handoffs().Assign(t.Context(), vf0, guest) },
+	} {
+		m := newMachine(t)
+		if err := do(m); err == nil || !strings.Contains(err.Error(), want) || len(m.acts) != 0 {
+			t.Errorf("error is %v, not %q; done: %q", err, want, m.acts)
+		}
+	}
+}
+
+// TestUnused has a device open in a process, and in one that can't be seen.
+func TestUnused(t *testing.T) {
+	m := newMachine(t)
+	h := m.handoffs()
+	m.openedBy(4711, "/dev/vfio/41")
+	for pci, want := range map[string]string{vf0: "open in process 4711 (qemu-kvm)", vf1: "", "0000:7f:00.0": "no such file"} {
+		if err := h.Unused(pci); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", pci, err, want)
+		}
+	}
+	m.contain()
+	if err := h.Unused(vf1); err == nil || !strings.Contains(err.Error(), "can't be seen") {
+		t.Errorf("in a container: error %v", err)
 	}
 }
 

@@ -74,7 +74,8 @@ func newMachine(t *testing.T) *machine {
 	for _, d := range []string{"bus/pci/drivers/igb", "bus/pci/drivers/" + nic, "bus/pci/drivers/" + DriverVFIO, "bus/pci/devices", "class/net"} {
 		m.mkdir(m.sysfs, d)
 	}
-	m.mkdir(m.proc)
+	m.mkdir(m.proc, "1/ns")
+	m.link(hostPIDs, m.proc, "1/ns/pid")
 	m.put("", m.sysfs, "bus/pci/drivers_probe")
 	for i, pci := range []string{pf0, vf0, vf1} {
 		m.mkdir(m.sysfs, "devices/pci0000:00", pci)
@@ -240,6 +241,12 @@ func (m *machine) openedBy(pid int, file string) {
 	m.mkdir(m.proc, dir, "fd")
 	m.put("qemu-kvm\n", m.proc, dir, "comm")
 	m.link(file, m.proc, dir, "fd/7")
+}
+
+// contain has procfs show the processes of a container.
+func (m *machine) contain() {
+	m.remove(m.proc, "1/ns/pid")
+	m.link("pid:[4026532177]", m.proc, "1/ns/pid")
 }
 
 // reboot starts the machine anew: overrides and MAC addresses are lost, and

@@ -94,10 +94,7 @@ func (l *loan) end() {
 // check tells what a loan of the device is to be, after all checks that can be
 // made without any effect on it.
 func (l *loan) check(mac net.HardwareAddr) (record, error) {
-	d, err := l.device(l.pci)
-	if err == nil {
-		err = checkBorrowable(d)
-	}
+	d, err := l.atHand()
 	if err != nil {
 		return record{}, err
 	}
@@ -109,7 +106,19 @@ func (l *loan) check(mac net.HardwareAddr) (record, error) {
 	if err != nil {
 		return record{}, err
 	}
-	return record{Driver: driver, MAC: mac.String(), FormerMAC: former.String()}, l.checkUnused(d)
+	return record{Driver: driver, MAC: mac.String(), FormerMAC: former.String()}, nil
+}
+
+// atHand is a device that can be borrowed, as far as the NIC driver doesn't matter.
+func (l *loan) atHand() (Device, error) {
+	d, err := l.device(l.pci)
+	if err == nil {
+		err = checkBorrowable(d)
+	}
+	if err == nil {
+		err = l.checkUnused(d)
+	}
+	return d, err
 }
 
 // checkBorrowable tells why a device is none that can be borrowed.

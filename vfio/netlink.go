@@ -29,10 +29,11 @@ type Netlink interface {
 	SetUp(ctx context.Context, netdev string) error
 }
 
-// kernel is the real Netlink.
-type kernel struct{}
+// Kernel is the real Netlink, for which it needs CAP_NET_ADMIN.
+type Kernel struct{}
 
-func (kernel) VFMAC(pf string, vf int) (net.HardwareAddr, error) {
+// VFMAC implements Netlink.
+func (Kernel) VFMAC(pf string, vf int) (net.HardwareAddr, error) {
 	link, err := netlink.LinkByName(pf)
 	if err != nil {
 		return nil, fmt.Errorf("interface %s: %w", pf, err)
@@ -45,7 +46,8 @@ func (kernel) VFMAC(pf string, vf int) (net.HardwareAddr, error) {
 	return nil, fmt.Errorf("interface %s has no virtual function %d", pf, vf)
 }
 
-func (kernel) SetVFMAC(pf string, vf int, mac net.HardwareAddr) error {
+// SetVFMAC implements Netlink.
+func (Kernel) SetVFMAC(pf string, vf int, mac net.HardwareAddr) error {
 	link, err := netlink.LinkByName(pf)
 	if err == nil {
 		err = netlink.LinkSetVfHardwareAddr(link, vf, mac)
@@ -56,7 +58,8 @@ func (kernel) SetVFMAC(pf string, vf int, mac net.HardwareAddr) error {
 	return nil
 }
 
-func (kernel) SetUp(ctx context.Context, netdev string) error {
+// SetUp implements Netlink.
+func (Kernel) SetUp(ctx context.Context, netdev string) error {
 	link, err := netlink.LinkByName(netdev)
 	if err == nil {
 		err = errors.Join(netlink.LinkSetARPOff(link), netlink.LinkSetUp(link))

@@ -33,7 +33,7 @@ func TestSetUp(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*pollInterval)
 	defer cancel()
-	if err := (kernel{}).SetUp(ctx, "vf"); !errors.Is(err, context.DeadlineExceeded) {
+	if err := (Kernel{}).SetUp(ctx, "vf"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("without a carrier: %v", err)
 	}
 	peer, err := netlink.LinkByName("wire")
@@ -45,7 +45,7 @@ func TestSetUp(t *testing.T) {
 	}
 	ctx, cancel = context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if err := (kernel{}).SetUp(ctx, "vf"); err != nil {
+	if err := (Kernel{}).SetUp(ctx, "vf"); err != nil {
 		t.Fatal(err)
 	}
 	link, err := netlink.LinkByName("vf")
@@ -55,13 +55,13 @@ func TestSetUp(t *testing.T) {
 	if flags := link.Attrs().RawFlags; flags&unix.IFF_UP == 0 || flags&unix.IFF_NOARP == 0 || flags&unix.IFF_LOWER_UP == 0 {
 		t.Errorf("flags are %#x", flags)
 	}
-	if _, err := (kernel{}).VFMAC("vf", 0); err == nil {
+	if _, err := (Kernel{}).VFMAC("vf", 0); err == nil {
 		t.Error("an interface without virtual functions has one")
 	}
-	if err := (kernel{}).SetVFMAC("vf", 0, guest); err == nil {
+	if err := (Kernel{}).SetVFMAC("vf", 0, guest); err == nil {
 		t.Error("an interface without virtual functions takes a MAC address for one")
 	}
-	if err := (kernel{}).SetUp(ctx, "none"); err == nil {
+	if err := (Kernel{}).SetUp(ctx, "none"); err == nil {
 		t.Error("an interface that doesn't exist was set up")
 	}
 }

@@ -76,8 +76,8 @@ func addControllerFlags(flags *common) *controller.Config {
 	cfg := &controller.Config{}
 	flags.set.StringVar(&cfg.NB, "nb", "unix:/var/run/ovn/ovnnb_db.sock", "`endpoints` of the northbound database, a comma list: unix:PATH, tcp:HOST:PORT, ssl:HOST:PORT")
 	flags.set.StringVar(&cfg.SB, "sb", "", "`endpoints` of the southbound database, in the same form; without it no address is learned from ARP, and where ports are bound is not checked")
-	flags.set.StringVar(&cfg.PrivateKey, "nb-client-privkey", "", "PEM `file` with the private key for ssl endpoints")
-	flags.set.StringVar(&cfg.Certificate, "nb-client-cert", "", "PEM `file` with the certificate for ssl endpoints")
-	flags.set.StringVar(&cfg.CACert, "nb-client-cacert", "", "PEM `file` with the authority that has issued the servers' certificates")
+	flags.set.StringVar(&cfg.PrivateKey, "nb-client-privkey", "", "PEM `file` with the private key for ssl endpoints, of both databases")
+	flags.set.StringVar(&cfg.Certificate, "nb-client-cert", "", "PEM `file` with the certificate for ssl endpoints, of both databases")
+	flags.set.StringVar(&cfg.CACert, "nb-client-cacert", "", "PEM `file` with the authority that has issued the certificates of both databases' servers")
 	return cfg
 }

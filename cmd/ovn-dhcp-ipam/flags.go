@@ -50,8 +50,8 @@ func (c *common) usage() {
 
 // addSource adds the flags of where the objects are, and of which are served.
 func (c *common) addSource(kubernetes bool) {
-	c.set.StringVar(&c.pluginType, "plugin-type", controller.DefaultPluginType, "\"type\" of the network configurations to serve")
-	c.set.StringVar(&c.learn, "learn", podnet.LearnAuto, "from what the addresses of virtual machines are learned on networks whose NAD doesn't say: off, auto (the DHCP exchanges of their guests) or `all` (ARP too); node daemons and controllers have the same")
+	c.set.StringVar(&c.pluginType, "plugin-type", controller.DefaultPluginType, "`type` of the network configurations to serve, which is the name of the plugin's program")
+	c.set.StringVar(&c.learn, "learn", podnet.LearnAuto, "`source` of the addresses of virtual machines after the ADD, on networks whose NAD doesn't say: off, auto (the DHCP exchanges of their guests; for virtual functions ARP too) or all (ARP too); to be the same for node daemons and controllers")
 	if !kubernetes {
 		c.set.StringVar(&c.objects, "objects", "", "`directory` of Kubernetes objects, one file each (required)")
 		return
@@ -73,6 +73,9 @@ func (c *common) parse(args []string) (*slog.Logger, error) {
 	}
 	if c.set.NArg() > 0 {
 		return nil, fmt.Errorf("unexpected argument %q", c.set.Arg(0))
+	}
+	if c.learn != "" && !podnet.ValidLearn(c.learn) {
+		return nil, fmt.Errorf("flag --learn: %q is not off, auto or all", c.learn)
 	}
 	if c.objects != "" && c.kubeconfig != "" {
 		return nil, errors.New("flags --objects and --kubeconfig exclude each other")
@@ -106,7 +109,7 @@ func (c *common) source(component string, log *slog.Logger) (source, error) {
 	}
 	client, err := kube.New(kube.Config{Kubeconfig: c.kubeconfig, Component: component, Log: log})
 	if err != nil {
-		return source{}, fmt.Errorf("neither flag --objects nor a way to the Kubernetes API: %w", err)
+		return source{}, fmt.Errorf("neither flag --objects nor --kubeconfig nor a service account leads to the objects: %w", err)
 	}
 	return source{
 		pods:    client,

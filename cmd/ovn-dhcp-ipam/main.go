@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command ovn-dhcp-ipam holds the daemons: node on each node, and controller
-// beside OVN's northbound database.
+// beside OVN's databases; standalone, which is both; and dhcp, in the place of the
+// CNI dhcp plugin's daemon.
 package main
 
 import (

@@ -15,6 +15,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/cniserver"
 )
 
 // metricsServer serves a process's metrics while that runs.
@@ -54,4 +57,24 @@ func (m *metricsServer) run(ctx context.Context, main func(ctx context.Context) 
 		return main(ctx)
 	})
 	return g.Wait()
+}
+
+// countedPods counts what a node daemon tells of its pods.
+type countedPods struct {
+	cniserver.Pods
+	events *prometheus.CounterVec
+}
+
+func (m *metricsServer) count(pods cniserver.Pods) countedPods {
+	c := countedPods{pods, prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "ovn_dhcp_ipam_node_events_total",
+		Help: "Events on the node's pods, by type and reason.",
+	}, []string{"type", "reason"})}
+	m.registry.MustRegister(c.events)
+	return c
+}
+
+func (c countedPods) Event(ctx context.Context, namespace, name string, uid types.UID, eventType, reason, message string) error {
+	c.events.WithLabelValues(eventType, reason).Inc()
+	return c.Pods.Event(ctx, namespace, name, uid, eventType, reason, message)
 }

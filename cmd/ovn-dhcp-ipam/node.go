@@ -20,7 +20,7 @@ import (
 func runNode(ctx context.Context, args []string) error {
 	flags := newFlags("node", "Serve the CNI plugin's calls on this node.")
 	flags.addSource(true)
-	cfg := addNodeFlags(flags)
+	cfg, metrics := addNodeFlags(flags), flags.addMetrics()
 	log, err := flags.parse(args)
 	if err != nil {
 		return err
@@ -29,25 +29,25 @@ func runNode(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	cfg.Log = log
+	cfg.Log, cfg.Pods = log, metrics.count(from.pods)
 	server, err := newServer(ctx, cfg, flags, from)
 	if err != nil {
 		return err
 	}
-	return server.Run(ctx)
+	return metrics.run(ctx, server.Run)
 }
 
 // addNodeFlags adds the flags of the node daemon.
 func addNodeFlags(flags *common) *cniserver.Config {
 	cfg := &cniserver.Config{}
 	flags.set.StringVar(&cfg.Socket, "cni-socket", "", "unix `socket` to listen on (default: where the plugin of this type looks for it)")
-	flags.set.StringVar(&cfg.StateDir, "state-dir", "/var/lib/ovn-dhcp-ipam", "`directory` for the records of attachments and leases")
-	flags.set.StringVar(&cfg.NodeName, "node-name", "", "this node's name in the API (default: the host's name)")
-	flags.set.StringVar(&cfg.ClusterID, "cluster-id", "", "identity of the cluster, from which MAC addresses derive (default: the UID of namespace kube-system; with --objects, the machine's id)")
+	flags.set.StringVar(&cfg.StateDir, "state-dir", "/var/lib/ovn-dhcp-ipam", "`directory` for the records of attachments, leases and hand-offs of virtual functions")
+	flags.set.StringVar(&cfg.NodeName, "node-name", "", "this node's `name` in the API (default: the host's name)")
+	flags.set.StringVar(&cfg.ClusterID, "cluster-id", "", "`identity` of the cluster, from which MAC addresses derive (default: the UID of namespace kube-system; with --objects, the machine's id)")
 	flags.set.StringVar(&cfg.OVSDB, "ovs-db", "unix:/var/run/openvswitch/db.sock", "`endpoint` of the Open_vSwitch database")
-	flags.set.DurationVar(&cfg.AddTimeout, "add-timeout", 45*time.Second, "time for one ADD")
+	flags.set.DurationVar(&cfg.AddTimeout, "add-timeout", 45*time.Second, "time for one ADD, more than --install-timeout")
 	flags.set.DurationVar(&cfg.InstallTimeout, "install-timeout", 20*time.Second, "time of an ADD for OVN to install the port")
-	flags.set.Func("dhcp", "who gets the leases: internal (default), or external, which is the CNI dhcp plugin and its daemon, or the path of such a plugin", func(value string) error {
+	flags.set.Func("dhcp", "`who` gets the leases of pods: internal (the default), external, which is the CNI dhcp plugin with its daemon, or the path of such a plugin", func(value string) error {
 		switch {
 		case value == "internal":
 			cfg.ExternalDHCP = ""
@@ -70,6 +70,7 @@ func addNodeFlags(flags *common) *cniserver.Config {
 		return nil
 	})
 	flags.set.StringVar(&cfg.Sysfs, "sysfs", "/sys", "`directory` at which the node's sysfs is mounted")
+	flags.set.StringVar(&cfg.Proc, "proc", "/proc", "`directory` at which a procfs with the node's processes is mounted: all of them, or no function on vfio-pci is handed over")
 	return cfg
 }
 
@@ -89,7 +90,10 @@ func newServer(ctx context.Context, cfg *cniserver.Config, flags *common, from s
 	if cfg.Socket == "" {
 		cfg.Socket = wire.SocketPath(flags.pluginType)
 	}
-	cfg.PluginType, cfg.Learn, cfg.Pods = flags.pluginType, flags.learn, from.pods
+	cfg.PluginType, cfg.Learn = flags.pluginType, flags.learn
+	if cfg.InstallTimeout <= 0 || cfg.AddTimeout <= cfg.InstallTimeout {
+		return nil, fmt.Errorf("flag --add-timeout: %v is not more than --install-timeout, %v, or that is not more than 0", cfg.AddTimeout, cfg.InstallTimeout)
+	}
 	return cniserver.New(*cfg)
 }
 

@@ -15,7 +15,7 @@ import (
 func runStandalone(ctx context.Context, args []string) error {
 	flags := newFlags("standalone", "Run the node daemon and the controller in one process, on a directory of objects.")
 	flags.addSource(false)
-	nodeConfig, controllerConfig := addNodeFlags(flags), addControllerFlags(flags)
+	nodeConfig, controllerConfig, metrics := addNodeFlags(flags), addControllerFlags(flags), flags.addMetrics()
 	log, err := flags.parse(args)
 	if err != nil {
 		return err
@@ -27,7 +27,8 @@ func runStandalone(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	nodeConfig.Log, controllerConfig.Log = log, log
+	nodeConfig.Log, nodeConfig.Pods = log, metrics.count(from.pods)
+	controllerConfig.Log, controllerConfig.Metrics = log, metrics.registry
 	server, err := newServer(ctx, nodeConfig, flags, from)
 	if err != nil {
 		return err
@@ -40,8 +41,10 @@ func runStandalone(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return server.Run(ctx) })
-	g.Go(func() error { return c.Run(ctx) })
-	return g.Wait()
+	return metrics.run(ctx, func(ctx context.Context) error {
+		g, ctx := errgroup.WithContext(ctx)
+		g.Go(func() error { return server.Run(ctx) })
+		g.Go(func() error { return c.Run(ctx) })
+		return g.Wait()
+	})
 }

@@ -48,7 +48,7 @@ func (n *next) decide(seen Sighting) {
 	case Nak:
 		n.startOver()
 		if n.has(e.Addr) {
-			n.Confirmed, n.Void = false, true
+			n.void()
 		}
 	case Decline:
 		n.startOver()
@@ -59,7 +59,7 @@ func (n *next) decide(seen Sighting) {
 	case Release:
 		if n.has(e.Addr) {
 			n.startOver()
-			n.Confirmed, n.Void = false, true
+			n.void()
 		}
 	case Ack:
 		n.granted(e.Lease)
@@ -100,6 +100,15 @@ func (n *next) drop() {
 		n.Probe = dhcp.Lease{}
 	}
 	n.Lease, n.Confirmed, n.Void = dhcp.Lease{}, false, false
+}
+
+// void notes that the address is the guest's no more. Since OVN answers ARP for it, it
+// leaves the port long before the lease would have ended: somebody else may get it.
+func (n *next) void() {
+	n.Confirmed, n.Void = false, true
+	if end := n.now.Add(voidLimit); n.Lease.Expires.IsZero() || end.Before(n.Lease.Expires) {
+		n.Lease.Expires = end
+	}
 }
 
 // has tells whether a is the port's address.

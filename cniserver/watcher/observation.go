@@ -96,8 +96,9 @@ type (
 	Probed struct{ Lease dhcp.Lease }
 
 	// Learned says that OVN has learned an address of the guest from its ARP, and that
-	// the rest of the world has been told. The lease has the address and the port's
-	// hardware address, and a gateway if there is one; nobody has granted it.
+	// the rest of the world has been told. The lease has the address, the port's
+	// hardware address, and the network's gateway and server if they are known; nobody
+	// has granted it, and it has no end.
 	Learned struct{ Lease dhcp.Lease }
 
 	// Tick says that State.Deadline has come.

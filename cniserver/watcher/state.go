@@ -134,6 +134,9 @@ const (
 	// For so long after a guest has started over its ARP is no evidence of the address
 	// it had: pinned to it, the port would drop the OFFER of another.
 	exchangeTime = 10 * time.Second
+	// voidLimit is how long an address that was given back, or said no to, stays with
+	// its port, for an ACK of it to follow.
+	voidLimit = time.Minute
 
 	// movesPerMinute is how often a port's address may change.
 	movesPerMinute = 6

@@ -13,15 +13,18 @@ const (
 	matchDHCPClient = "udp.src==68 && udp.dst==67"
 )
 
-// DefaultDeny is the port group of all pods of a namespace that some policy
-// isolates in a direction, and its ACLs. All policies of that namespace share
-// it.
+// DenyGroup is the port group of all pods of a namespace that some policy isolates
+// in a direction. All policies of that namespace share it.
+func (n Network) DenyGroup(namespace string, d Direction) nbdb.PortGroup {
+	return n.portGroup(ownerNamespace, id{idName, namespace}, id{idDirection, string(d)})
+}
+
+// DefaultDeny is the DenyGroup and its ACLs.
 func (n Network) DefaultDeny(namespace string, d Direction) nbdb.Rows {
-	identity := []id{{idName, namespace}, {idDirection, string(d)}}
-	group := n.portGroup(ownerNamespace, identity...)
+	group := n.DenyGroup(namespace, d)
 	of := d.of(group.Name)
 	entry := func(kind string, priority int, match, action string) nbdb.ACL {
-		ids := n.externalIDs(ownerNamespace, append(identity, id{idType, kind})...)
+		ids := n.externalIDs(ownerNamespace, id{idName, namespace}, id{idDirection, string(d)}, id{idType, kind})
 		return policyACL(group.Name, d, priority, match, action, ids)
 	}
 	dhcp := matchDHCPServer

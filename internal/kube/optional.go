@@ -39,10 +39,9 @@ const discoveryInterval = 10 * time.Second
 // followOptional follows the objects of a kind while the API serves one of some
 // resources. While it serves none there are no such objects.
 func (c *Client) followOptional(ctx context.Context, kind string, resources []schema.GroupVersionResource, s *store) error {
-	var now schema.GroupVersionResource // what is followed, the zero value for nothing
+	var f following
 	stop := func() {}
 	defer func() { stop() }()
-	known := false
 	for {
 		wait := discoveryInterval
 		served, err := c.firstServed(ctx, resources)
@@ -52,9 +51,9 @@ func (c *Client) followOptional(ctx context.Context, kind string, resources []sc
 				c.log.Warn("what the Kubernetes API serves is not known", "kind", kind, "err", err)
 			}
 			wait = retryInterval
-		case !known || served != now:
+		case f.see(served):
 			stop()
-			stop, now, known = func() {}, served, true
+			stop = func() {}
 			if served.Empty() {
 				c.log.Info("the Kubernetes API has no objects of a kind", "kind", kind)
 				if err := s.Replace(nil, ""); err != nil {
@@ -65,6 +64,8 @@ func (c *Client) followOptional(ctx context.Context, kind string, resources []sc
 			stop = run(ctx, func(ctx context.Context) {
 				reflectorOf(kind, &unstructured.Unstructured{}, c.dynamic.Resource(served), s).RunWithContext(ctx)
 			})
+		case f.missed:
+			wait = retryInterval
 		}
 		select {
 		case <-ctx.Done():
@@ -72,6 +73,26 @@ func (c *Client) followOptional(ctx context.Context, kind string, resources []sc
 		case <-time.After(wait):
 		}
 	}
+}
+
+// following is what is followed of a kind.
+type following struct {
+	resource schema.GroupVersionResource // the zero value for nothing
+	known    bool                        // what the API serves
+	missed   bool                        // the resource, at the last look
+}
+
+// see notes what the API serves, and reports whether that is to be followed from now
+// on. What is followed must be missed twice: of several API servers one may know
+// it later than others, and without their policies pods are denied nothing.
+func (f *following) see(served schema.GroupVersionResource) (change bool) {
+	if served.Empty() && !f.resource.Empty() && !f.missed {
+		f.missed = true
+		return false
+	}
+	change = !f.known || served != f.resource
+	*f = following{resource: served, known: true}
+	return change
 }
 
 // run starts f; stop ends it, and returns when it has ended.

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -124,10 +125,10 @@ func (c *Client) PodProblems(ctx context.Context, namespace, name string, since 
 	return problems, nil
 }
 
-// ListPods returns all pods of a namespace, or with "" of the cluster, as the API
-// server has them in its cache.
-func (c *Client) ListPods(ctx context.Context, namespace string) ([]*corev1.Pod, error) {
-	list, err := c.typed.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+// ListPods returns the pods of a namespace, or with "" of the cluster, that have all of
+// these labels, as the API server has them in its cache.
+func (c *Client) ListPods(ctx context.Context, namespace string, having map[string]string) ([]*corev1.Pod, error) {
+	list, err := c.typed.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0", LabelSelector: labels.SelectorFromSet(having).String()})
 	if err != nil {
 		return nil, fmt.Errorf("list pods: %w", err)
 	}

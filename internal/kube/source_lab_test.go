@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -91,6 +92,57 @@ func TestOptionalKinds(t *testing.T) {
 			_, changed := statusOf(source.Object(kind, "default", "one"), "", map[string]string{"Wrong": "all"}, time.Now())
 			return !changed
 		})
+	}
+}
+
+// TestListPods lists pods by namespace and labels, once the API server has them in its
+// cache.
+func TestListPods(t *testing.T) {
+	cluster := kube.New(t, kube.Options{})
+	config, err := cluster.Kubeconfig("admin", "system:masters")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := New(Config{Kubeconfig: config, Component: "test", Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, labels := range map[string]map[string]string{"web": nil, "vm1": {"vm": "1", "app": "x"}, "vm2": {"vm": "2", "app": "x"}} {
+		_, err := cluster.Client.CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "c"}}},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	count := func(namespace string, having map[string]string) int {
+		t.Helper()
+		pods, err := client.ListPods(t.Context(), namespace, having)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(pods)
+	}
+	deadline := time.After(10 * time.Second)
+	for tick := time.NewTicker(50 * time.Millisecond); count("", nil) != 3; {
+		select {
+		case <-deadline:
+			t.Fatal("the API server's cache has not all pods")
+		case <-tick.C:
+		}
+	}
+	for _, test := range []struct {
+		namespace string
+		having    map[string]string
+		want      int
+	}{
+		{"default", nil, 3}, {"kube-system", nil, 0}, {"default", map[string]string{"app": "x"}, 2},
+		{"", map[string]string{"app": "x", "vm": "1"}, 1}, {"default", map[string]string{"app": "y"}, 0},
+	} {
+		if got := count(test.namespace, test.having); got != test.want {
+			t.Errorf("namespace %q, labels %v: %d pods, want %d", test.namespace, test.having, got, test.want)
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
@@ -34,16 +35,18 @@ func (d *Dir) GetPod(_ context.Context, namespace, name string) (*corev1.Pod, er
 	return nil, d.notFound(namespace, name)
 }
 
-// ListPods returns the pods of a namespace in the directory, or with "" all.
-func (d *Dir) ListPods(_ context.Context, namespace string) ([]*corev1.Pod, error) {
+// ListPods returns the pods of a namespace in the directory, or with "" of all, that
+// have all of these labels.
+func (d *Dir) ListPods(_ context.Context, namespace string, having map[string]string) ([]*corev1.Pod, error) {
 	if _, err := d.scan(); err != nil {
 		return nil, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	selector := labels.SelectorFromSet(having)
 	var pods []*corev1.Pod
 	for _, name := range d.index {
-		if pod := d.files[name].pod; pod != nil && (namespace == "" || pod.Namespace == namespace) {
+		if pod := d.files[name].pod; pod != nil && (namespace == "" || pod.Namespace == namespace) && selector.Matches(labels.Set(pod.Labels)) {
 			pods = append(pods, pod)
 		}
 	}

@@ -308,13 +308,18 @@ func TestWaitingForTheLockEnds(t *testing.T) {
 func TestListPods(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "web.json", pod("ns", "web", "u1"))
-	put(t, dir, "db.json", pod("other", "db", "u2"))
+	put(t, dir, "db.json", strings.Replace(pod("other", "db", "u2"), `"metadata":{`, `"metadata":{"labels":{"app":"db","tier":"back"},`, 1))
 	d := open(t, dir)
 	for _, test := range []struct {
 		namespace string
+		having    map[string]string
 		want      []string
-	}{{"", []string{"db", "web"}}, {"ns", []string{"web"}}, {"none", nil}} {
-		pods, err := d.ListPods(context.Background(), test.namespace)
+	}{
+		{"", nil, []string{"db", "web"}}, {"ns", nil, []string{"web"}}, {"none", nil, nil},
+		{"", map[string]string{"app": "db"}, []string{"db"}}, {"ns", map[string]string{"app": "db"}, nil},
+		{"", map[string]string{"app": "db", "tier": "front"}, nil},
+	} {
+		pods, err := d.ListPods(context.Background(), test.namespace, test.having)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,9 +8,9 @@
 //	bench BIN HELLO [PART...]
 //
 // BIN is the folder with the product's commands, HELLO the program of
-// test/bench/hello, built like them. The parts are shim, add, learn, controller and
-// policies, all if none is named; latency is the controller's single changes alone. It is run
-// as root, in the module's root folder.
+// test/bench/hello, built like them. The parts are shim, add, learn, controller,
+// policies and enforce, all if none is named; latency is the controller's single
+// changes alone. It is run as root, in the module's root folder.
 package main
 
 import (
@@ -59,13 +59,14 @@ func parts() []part {
 		{name: "learn", measure: (*bench).learn},
 		{name: "controller", measure: (*bench).controller},
 		{name: "policies", measure: (*bench).policies},
+		{name: "enforce", measure: (*bench).enforce},
 		{name: "latency", measure: (*bench).latency, named: true},
 	}
 }
 
 func run(args []string) error {
 	if len(args) < 2 {
-		return errors.New("usage: bench BIN HELLO [shim] [add] [learn] [controller] [policies] [latency]")
+		return errors.New("usage: bench BIN HELLO [shim] [add] [learn] [controller] [policies] [enforce] [latency]")
 	}
 	chosen, err := choose(args[2:])
 	if err != nil {

@@ -8,9 +8,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -38,11 +40,60 @@ func (p logicalPort) gone() bool   { return p.UUID == "" }
 
 // addressSet is what is seen of a row of Address_Set.
 type addressSet struct {
+	UUID string
+	size int // how many addresses
+}
+
+// setRow is a row of Address_Set in libovsdb's cache, which clones rows again and
+// again. To keep an observer's work from growing with the set, the clones have no
+// addresses: libovsdb then puts into the column what differs, and that is counted.
+type setRow struct {
 	UUID        string            `ovsdb:"_uuid"`
 	Name        string            `ovsdb:"name"` // the table's index
 	ExternalIDs map[string]string `ovsdb:"external_ids"`
 	Addresses   []string          `ovsdb:"addresses"`
+	elements    *elements         // shared by all clones
 }
+
+// elements are the addresses of a set, each of which comes again when it goes.
+type elements struct {
+	mu  sync.Mutex
+	now map[string]bool
+}
+
+func (e *elements) toggle(addresses []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, a := range addresses {
+		if e.now[a] {
+			delete(e.now, a)
+		} else {
+			e.now[a] = true
+		}
+	}
+}
+
+func (e *elements) size() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.now)
+}
+
+// CloneModel is a copy whose addresses have been counted. A row that is in the
+// cache has none, and is only read.
+func (r *setRow) CloneModel() model.Model {
+	if r.elements == nil {
+		r.elements = &elements{now: map[string]bool{}}
+	}
+	if len(r.Addresses) > 0 {
+		r.elements.toggle(r.Addresses)
+		r.Addresses = nil
+	}
+	return &setRow{UUID: r.UUID, Name: r.Name, ExternalIDs: maps.Clone(r.ExternalIDs), elements: r.elements}
+}
+
+// CloneModelInto is CloneModel to another row.
+func (r *setRow) CloneModelInto(to model.Model) { *to.(*setRow) = *r.CloneModel().(*setRow) }
 
 // has reports whether the port has just this string of addresses.
 func (p logicalPort) has(addresses string) bool {
@@ -62,7 +113,7 @@ type northbound struct {
 
 // dialNorthbound connects, and returns when all ports there are have been seen.
 func dialNorthbound(ctx context.Context, endpoint string) (*northbound, error) {
-	database, err := model.NewClientDBModel("OVN_Northbound", map[string]model.Model{portTable: &logicalPort{}, setTable: &addressSet{}})
+	database, err := model.NewClientDBModel("OVN_Northbound", map[string]model.Model{portTable: &logicalPort{}, setTable: &setRow{}})
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +132,7 @@ func dialNorthbound(ctx context.Context, endpoint string) (*northbound, error) {
 		DeleteFunc: func(_ string, row model.Model) { n.see(row, false) },
 	})
 	p := &logicalPort{}
-	a := &addressSet{}
+	a := &setRow{}
 	tables := c.NewMonitor(client.WithTable(p, &p.Name, &p.Addresses), client.WithTable(a, &a.Name, &a.ExternalIDs, &a.Addresses))
 	if _, err := c.Monitor(ctx, tables); err != nil {
 		c.Close()
@@ -98,10 +149,10 @@ func (n *northbound) see(row model.Model, exists bool) {
 		} else {
 			n.ports.put(row.Name, logicalPort{})
 		}
-	case *addressSet:
+	case *setRow:
 		_, id, _ := strings.Cut(row.ExternalIDs["k8s.ovn.org/id"], ":")
 		if exists {
-			n.sets.put(":"+id, *row)
+			n.sets.put(":"+id, addressSet{row.UUID, row.elements.size()})
 		} else {
 			n.sets.put(":"+id, addressSet{})
 		}

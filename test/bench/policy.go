@@ -81,7 +81,7 @@ func (s *system) removePolicy(ctx context.Context, name, set string) error {
 
 // ofSize is a set with so many addresses.
 func ofSize(n int) func(addressSet) bool {
-	return func(a addressSet) bool { return a.UUID != "" && len(a.Addresses) == n }
+	return func(a addressSet) bool { return a.UUID != "" && a.size == n }
 }
 
 // relabel has a policy that selects all pods, also as peers, and measures how long

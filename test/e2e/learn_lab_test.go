@@ -153,9 +153,7 @@ func (w *world) static(g *lab.Guest, addr netip.Prefix) (stop func()) {
 }
 
 func (w *world) addr(n byte) netip.Prefix {
-	a := w.Lab.Phys.Subnet.Addr().As4()
-	a[3] = n
-	return netip.PrefixFrom(netip.AddrFrom4(a), w.Lab.Phys.Subnet.Bits())
+	return netip.PrefixFrom(w.Lab.Phys.Host(n), w.Lab.Phys.Subnet.Bits())
 }
 
 // duid is a client identifier as RFC 4361 has it, for udhcpc.
@@ -324,4 +322,16 @@ func TestSilentGuest(t *testing.T) {
 		t.Errorf("%s was learned from the physical network", forged)
 	}
 	w.nowhere(v.addr) // nobody has taken what the ADD got
+}
+
+// TestLearnOff has the port of a guest left as its ADD has left it.
+func TestLearnOff(t *testing.T) {
+	w := newWorld(t, site.Options{NodeArgs: []string{"--learn", podnet.LearnOff}, ControllerArgs: []string{"--learn", podnet.LearnOff}})
+	v := w.newVM("vm1", 0)
+	g := w.off(v)
+	other := w.on(g, 1, duid(1)...)
+	w.in(g.Netns, "ping", "-c1", "-w5", w.Lab.Phys.Gateway.String())
+	if diff := w.unlike(v, podnet.StateOpen, v.addr); diff != "" || other == v.addr {
+		t.Errorf("the guest has %s: %s", other, diff)
+	}
 }

@@ -7,13 +7,16 @@ package e2e
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/podnet"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/site"
 )
 
@@ -39,7 +42,7 @@ func newNIC(t *testing.T, nodeArgs ...string) *nic {
 	for _, dir := range []string{vfAddress + "/net/vf0", pfAddress} {
 		n.must(t, os.MkdirAll(n.path(dir), 0o755))
 	}
-	for file, text := range map[string]string{"vendor": "0x8086\n", "device": "0x1889\n", "modalias": "pci:v00008086d00001889\n"} {
+	for file, text := range map[string]string{"vendor": "0x8086\n", "device": "0x1889\n", "modalias": "pci:v00008086d00001889\n", "driver_override": "(null)\n"} {
 		for _, pci := range []string{vfAddress, pfAddress} {
 			n.must(t, os.WriteFile(n.path(pci, file), []byte(text), 0o644))
 		}
@@ -205,6 +208,44 @@ func TestVFOfVM(t *testing.T) {
 	w.cni(0, call)
 	w.leaseStays(pod)
 	n.back()
+}
+
+// TestVFInUse has a virtual machine's pod get a device that another plugin's guest has
+// open, and one of which that can't be seen. It is told before anything is touched.
+func TestVFInUse(t *testing.T) {
+	proc := t.TempDir()
+	n := newNIC(t, representor, "--proc", proc)
+	w := n.w
+	before := w.snapshot(0)
+	w.must(os.Remove(n.path(vfAddress, "driver")))
+	w.must(os.Symlink("../../drivers/vfio-pci", n.path(vfAddress, "driver")))
+	for _, dir := range []string{"1/ns", "4711/fd"} {
+		w.must(os.MkdirAll(filepath.Join(proc, dir), 0o755))
+	}
+	w.must(os.Symlink("/dev/vfio/7", filepath.Join(proc, "4711/fd/3")))
+	pids := filepath.Join(proc, "1/ns/pid")
+	// The machine's first pod, and one that it migrates to.
+	for i := range 2 {
+		pod := w.launcher(fmt.Sprintf("launcher%d", i), "vm1", 0, time.Unix(int64(i), 0))
+		call := n.attach(pod, w.netns(pod.Name))
+		w.must(os.Symlink("pid:[4026531836]", pids))
+		w.refused(0, call, 7, "deviceID", vfAddress, "open in process 4711")
+		w.must(os.Remove(pids))
+		w.must(os.Symlink("pid:[4026532177]", pids))
+		w.refused(0, call, 7, "deviceID", vfAddress, "can't be seen")
+		w.must(os.Remove(pids))
+		if _, ok := w.entry(pod, "default/lan"); ok {
+			t.Errorf("%s has an entry in its annotation", pod.Name)
+		}
+		w.nothingLeft(0, before)
+		if i == 0 {
+			networks, err := podnet.Networks{}.With("default/lan", podnet.Entry{MAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}})
+			w.must(err)
+			pod.Annotations[podnet.Annotation] = networks.String()
+			w.must(w.PutPod(pod))
+			delete(before, "NB ports") // the controller makes one of that
+		}
+	}
 }
 
 // TestVFRefused has devices that can't be given to a pod.

@@ -293,6 +293,48 @@ func TestVMFailedAdd(t *testing.T) {
 	}
 }
 
+// TestVMSandboxGone has the network namespace of a virtual machine's pod go without a
+// DEL. All goes that its ADD made, but for the lease, which is the guest's. The port of
+// another one stays.
+func TestVMSandboxGone(t *testing.T) {
+	w := newWorld(t, site.Options{})
+	stays := w.newVM("vm1", 0)
+	before := w.snapshot(0)
+	gone := w.newVM("vm2", 0)
+	w.must(w.StopNode(0, 15))
+	w.must(w.Lab.DelNetns(gone.netns))
+	w.eventually(10*time.Second, func() string { // the kernel takes its time
+		if links := w.snapshot(0)["links"]; links != before["links"] {
+			return "the node still has interfaces " + links
+		}
+		return ""
+	})
+	w.must(w.StartNode(t.Context(), 0))
+	w.nothingLeft(0, before)
+	if _, ok := w.entry(gone.pod, "default/lan"); ok {
+		t.Error("its pod still has an entry in its annotation")
+	}
+	if w.lease(gone.mac.String()) == nil {
+		t.Error("the guest's lease was given back")
+	}
+	w.reported(stays, 0)
+}
+
+// TestVMNamed has a name of a virtual machine that no host can have: it is its key for
+// everything but the DHCP server, which is not told.
+func TestVMNamed(t *testing.T) {
+	w := newWorld(t, site.Options{})
+	for name, want := range map[string]string{"a machine": "", "db.example": "db"} {
+		pod := w.launcher("virt-launcher-"+name[:1], "vm1", 0, time.Time{})
+		pod.Annotations["kubevirt.io/domain"] = name
+		w.must(w.PutPod(pod))
+		mac, addr := address(t, w.cni(0, w.Attach("ADD", pod, w.lan, w.netns(pod.Name))))
+		if l := w.lease(mac.String()); l == nil || l.Addr != addr.Addr() || l.Hostname != want {
+			t.Errorf("%q: lease %+v, want one for host %q", name, l, want)
+		}
+	}
+}
+
 // TestVMMachine has an emulated machine for a guest, with a kernel of its own, on a tap
 // behind a bridge in the pod's network namespace.
 func TestVMMachine(t *testing.T) {

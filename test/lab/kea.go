@@ -44,7 +44,7 @@ func (l *Lab) StartKea(ctx context.Context, lease time.Duration) (*Kea, error) {
 		"valid-lifetime": int(lease.Seconds()),
 		"subnet4": []any{map[string]any{
 			"id": 1, "subnet": l.Phys.Subnet.String(),
-			"pools":       []any{map[string]any{"pool": fmt.Sprintf("%v - %v", l.Phys.host(200), l.Phys.host(250))}},
+			"pools":       []any{map[string]any{"pool": fmt.Sprintf("%v - %v", l.Phys.Host(200), l.Phys.Host(250))}},
 			"option-data": []any{map[string]any{"name": "routers", "data": l.Phys.Gateway.String()}},
 		}},
 		"loggers": []any{map[string]any{"name": "kea-dhcp4", "severity": "INFO", "output_options": []any{map[string]any{"output": k.logFile()}}}},

@@ -67,10 +67,10 @@ func (o Options) withDefaults(p Phys) (Options, error) {
 		o.NBServers = 1
 	}
 	if !o.RangeFirst.IsValid() {
-		o.RangeFirst = p.host(100)
+		o.RangeFirst = p.Host(100)
 	}
 	if !o.RangeLast.IsValid() {
-		o.RangeLast = p.host(200)
+		o.RangeLast = p.Host(200)
 	}
 	if o.LeaseTime == 0 {
 		o.LeaseTime = 12 * time.Hour

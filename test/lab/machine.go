@@ -4,25 +4,21 @@
 package lab
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strings"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/image"
 )
 
 // qemuScript is the script, in the checkout, that fetches QEMU and a kernel.
 const qemuScript = "test/qemu.sh"
 
-// machineModules are the kernel modules of the machine's NIC, in the order to load.
-var machineModules = [...]string{"failover", "net_failover", "virtio_net"}
-
 // machineApplets are what an emulated machine has of busybox.
-var machineApplets = [...]string{"insmod", "ip", "mkdir", "mount", "sh", "udhcpc", "usleep"}
+var machineApplets = [...]string{"cat", "insmod", "ip", "mkdir", "mount", "sh", "udhcpc", "usleep"}
 
 // machineInit brings the machine up and then is its DHCP client. There is no
 // device manager: the NIC's driver is loaded by name.
@@ -30,7 +26,7 @@ const machineInit = `#!/bin/sh
 export PATH=/bin
 mkdir -p /proc /sys /dev
 mount -t proc proc /proc; mount -t sysfs sysfs /sys; mount -t devtmpfs dev /dev
-for module in %s; do insmod /modules/$module.ko; done
+for module in $(cat /modules/order); do insmod /modules/$module; done
 until test -e /sys/class/net/eth0; do usleep 10000; done
 ip link set lo up; ip link set eth0 up
 exec udhcpc -f -i eth0 -s /script -x hostname:%s
@@ -45,8 +41,12 @@ func (l *Lab) AddMachine(ctx context.Context, pod, ifname string, mac net.Hardwa
 		return nil, err
 	}
 	g := &Guest{MAC: mac, lab: l, name: "machine-" + pod}
-	image := filepath.Join(l.Dir, g.name+".cpio")
-	if err := writeMachine(ctx, image, qemu, hostName); err != nil {
+	disk := filepath.Join(l.Dir, g.name+".cpio")
+	machine, err := machineImage(qemu, hostName)
+	if err == nil {
+		err = machine.Write(disk)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("image of an emulated machine: %w", err)
 	}
 	share := filepath.Join(qemu, "root/usr/share")
@@ -59,85 +59,23 @@ func (l *Lab) AddMachine(ctx context.Context, pod, ifname string, mac net.Hardwa
 			"-machine", "q35", "-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "256",
 			"-netdev", "tap,id=tap,ifname="+guestTap+",script=no,downscript=no",
 			"-device", "virtio-net-pci,netdev=tap,csum=off,romfile=,mac="+mac.String(),
-			"-kernel", filepath.Join(qemu, "vmlinuz"), "-initrd", image, "-append", "console=ttyS0 quiet panic=-1 no_timer_check")
+			"-kernel", filepath.Join(qemu, "vmlinuz"), "-initrd", disk, "-append", "console=ttyS0 quiet panic=-1 no_timer_check")
 	}
 	tap := []string{"tuntap", "add", "dev", guestTap, "mode", "tap"}
 	return g, l.bridgeGuest(ctx, pod, ifname, mac, tap...)
 }
 
-// libraries finds the paths in the output of ldd(1).
-var libraries = regexp.MustCompile(`(?m)(?:^\s*|=> )(/\S+)`)
-
-// writeMachine writes the initial RAM disk of an emulated machine, which is all it has.
-func writeMachine(ctx context.Context, image, qemu, hostName string) error {
+// machineImage is the initial RAM disk of an emulated machine, which is all it has.
+func machineImage(qemu, hostName string) (*image.Image, error) {
 	busybox, err := exec.LookPath("busybox")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	linked, err := exec.CommandContext(ctx, "ldd", busybox).CombinedOutput()
-	if err != nil && !strings.Contains(string(linked), "not a dynamic executable") {
-		return fmt.Errorf("libraries of %s: %w: %s", busybox, err, linked)
-	}
-	files := map[string]string{"bin/busybox": busybox} // by what is there to what is here
-	for _, library := range libraries.FindAllStringSubmatch(string(linked), -1) {
-		files[library[1]] = library[1]
-	}
-	for _, module := range machineModules {
-		files["modules/"+module+".ko"] = filepath.Join(qemu, "modules", module+".ko")
-	}
-	root := image + ".root"
-	for there, here := range files {
-		data, err := os.ReadFile(here)
-		if err == nil {
-			err = writeBelow(root, there, data)
-		}
-		if err != nil {
-			return err
-		}
-	}
+	m := image.New()
 	for _, applet := range machineApplets {
-		if err := os.Symlink("busybox", filepath.Join(root, "bin", applet)); err != nil {
-			return err
-		}
+		m.Link("/bin/"+applet, busybox)
 	}
-	for name, text := range map[string]string{"init": fmt.Sprintf(machineInit, strings.Join(machineModules[:], " "), hostName), "script": guestScript} {
-		if err := writeBelow(root, name, []byte(text)); err != nil {
-			return err
-		}
-	}
-	return pack(ctx, root, image)
-}
-
-func writeBelow(root, name string, data []byte) error {
-	path := filepath.Join(root, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(path, data, 0o755)
-}
-
-// pack makes a cpio archive, as the kernel unpacks it, of a folder, and removes that.
-func pack(ctx context.Context, root, archive string) error {
-	var names bytes.Buffer
-	err := filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
-		name, relErr := filepath.Rel(root, path)
-		fmt.Fprintln(&names, name)
-		if err == nil {
-			err = relErr
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	cmd := exec.CommandContext(ctx, "busybox", "cpio", "-o", "-H", "newc")
-	cmd.Dir, cmd.Stdin = root, &names
-	data, err := cmd.Output()
-	if err != nil {
-		return fmt.Errorf("%s: %w", cmd, err)
-	}
-	if err := os.WriteFile(archive, data, 0o644); err != nil {
-		return err
-	}
-	return os.RemoveAll(root)
+	m.Add("/init", fmt.Appendf(nil, machineInit, hostName))
+	m.Add("/script", []byte(guestScript))
+	return m, errors.Join(m.Programs(busybox), m.Modules(filepath.Join(qemu, "modules"), "virtio_net"))
 }

@@ -30,12 +30,12 @@ type Phys struct {
 
 func newPhys(vlan int) Phys {
 	p := Phys{Network: "physnet", Bridge: "br0", Subnet: netip.MustParsePrefix("10.1.192.0/24"), VLAN: vlan}
-	p.Gateway = p.host(1)
+	p.Gateway = p.Host(1)
 	return p
 }
 
-// host returns the n-th address of the subnet.
-func (p Phys) host(n byte) netip.Addr {
+// Host returns the n-th address of the subnet.
+func (p Phys) Host(n byte) netip.Addr {
 	a := p.Subnet.Addr().As4()
 	a[3] = n
 	return netip.AddrFrom4(a)

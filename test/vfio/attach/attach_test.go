@@ -24,6 +24,10 @@ func TestAttach(t *testing.T) {
 	n := newNode(t)
 	t.Run("virtual machine", func(t *testing.T) { testVirtualMachine(n.forTest(t)) })
 	t.Run("daemon killed on loan", func(t *testing.T) { testKilledOnLoan(n.forTest(t)) })
+	t.Run("daemon killed after loan", func(t *testing.T) { testCutOff(n.forTest(t), "launcher3", "vm3", "crash before do close record") })
+	t.Run("failed after loan", func(t *testing.T) { testCutOff(n.forTest(t), "launcher4", "vm4", "error after do acquire lease") })
+	t.Run("device of another's machine", func(t *testing.T) { testInUse(n.forTest(t)) })
+	t.Run("migration target", func(t *testing.T) { testMigrationTarget(n.forTest(t)) })
 	t.Run("pod with device of a virtual machine", func(t *testing.T) { testPodRefused(n.forTest(t)) })
 	t.Run("pod with interface", func(t *testing.T) { testPod(n.forTest(t)) })
 }
@@ -63,7 +67,7 @@ func testVirtualMachine(n *node) {
 		}
 	}
 	// The guest has that address when it starts.
-	if pf := n.run("ip", "link", "show", card.PF); !strings.Contains(pf, mac) {
+	if pf := n.pf(); !strings.Contains(pf, mac) {
 		n.t.Errorf("no virtual function of %s has %s: %s", card.PF, mac, pf)
 	}
 
@@ -73,10 +77,13 @@ func testVirtualMachine(n *node) {
 	if again := n.cni(call); again.IPs[0].Address.String() != result.IPs[0].Address.String() {
 		n.t.Errorf("repeated ADD: %v, first %v", again.IPs, result.IPs)
 	}
+	check := call
+	check.Command = "CHECK"
+	n.cni(check)
 	n.del(pod, call)
 	n.must(use.Close())
 	n.mustBelongToVFIO(device)
-	if pf := n.run("ip", "link", "show", card.PF); strings.Contains(pf, mac) {
+	if pf := n.pf(); strings.Contains(pf, mac) {
 		n.t.Errorf("after DEL a virtual function of %s has the guest's %s: %s", card.PF, mac, pf)
 	}
 	if leases := n.leases(mac); len(leases) != 1 {
@@ -104,6 +111,83 @@ func testKilledOnLoan(n *node) {
 	n.cni(call)
 	n.mustBelongToVFIO(device)
 	n.del(pod, call)
+}
+
+// testCutOff has an ADD end when the device is back with the virtual machine's MAC
+// address, and all is undone: the lease, of which no guest knows, is given back.
+func testCutOff(n *node, name, vm, fault string) {
+	device := n.vfs[0]
+	n.restart(fault)
+	pod, call := n.attach(name, vm, device)
+	_, err := n.CNI(n.t.Context(), 0, call)
+	if err == nil {
+		n.t.Fatal("the ADD was not cut off")
+	}
+	n.t.Log(err)
+	mac := podnet.DeriveVMMAC("site", "default", vm, nadKey).String()
+	if log := n.Lab.DHCP.Log(); !strings.Contains(log, "DHCPACK(") || !strings.Contains(log[strings.LastIndex(log, "DHCPACK("):], mac) {
+		n.t.Errorf("the server has acknowledged nothing to %s:\n%s", mac, log)
+	}
+	if strings.HasPrefix(fault, "crash") {
+		if pf := n.pf(); !strings.Contains(pf, mac) {
+			n.t.Errorf("no virtual function was left with %s: %s", mac, pf)
+		}
+		n.restart("")
+	}
+	n.nothingLeft(pod, mac, device)
+	n.cni(call)
+	n.mustBelongToVFIO(device)
+	n.del(pod, call)
+}
+
+// testInUse has a virtual machine's pod get a device that another process has open.
+func testInUse(n *node) {
+	device := n.vfs[0]
+	use, err := card.Open(device)
+	n.must(err)
+	before := n.pf()
+	pod, call := n.attach("launcher5", "vm5", device)
+	_, err = n.CNI(n.t.Context(), 0, call)
+	var refusal *types.Error
+	if !errors.As(err, &refusal) || !strings.Contains(refusal.Error(), "open in process") {
+		n.t.Errorf("ADD: %v", err)
+	}
+	if after := n.pf(); after != before {
+		n.t.Errorf("virtual functions before: %s; after: %s", before, after)
+	}
+	n.must(use.Close())
+	n.nothingLeft(pod, podnet.DeriveVMMAC("site", "default", "vm5", nadKey).String(), device)
+	n.cni(call)
+	n.del(pod, call)
+}
+
+// testMigrationTarget attaches a pod that a virtual machine migrates to: nobody is
+// asked, but the device is made the machine's all the same, as CHECK says.
+func testMigrationTarget(n *node) {
+	device := n.vfs[0]
+	source, _ := n.attach("launcher6-source", "vm6", device)
+	source.Annotations[podnet.Annotation] = `{"` + nadKey + `":{"mac_address":"02:00:00:00:00:06","ip_addresses":["10.99.0.6/24"],"ipam_mode":"dhcp"}}`
+	n.must(n.PutPod(source))
+	pod, call := n.attach("launcher6-target", "vm6", device)
+	n.must(card.Pin(device, ""))
+	result := n.cni(call)
+	if result.Interfaces[1].Mac != "02:00:00:00:00:06" || len(result.IPs) != 1 || result.IPs[0].Address.String() != "10.99.0.6/24" {
+		n.t.Errorf("the result is not the source's: %v", result)
+	}
+	if pf := n.pf(); !strings.Contains(pf, "02:00:00:00:00:06") {
+		n.t.Errorf("no virtual function has the machine's MAC address: %s", pf)
+	}
+	n.mustBelongToVFIO(device)
+	check := call
+	check.Command = "CHECK"
+	n.cni(check)
+	n.must(card.Pin(device, ""))
+	if _, err := n.CNI(n.t.Context(), 0, check); err == nil || !strings.Contains(err.Error(), "pinned") {
+		n.t.Errorf("CHECK of a device that is not pinned: %v", err)
+	}
+	n.must(card.Pin(device, "vfio-pci"))
+	n.del(pod, call)
+	n.must(n.Delete("pod", source.Namespace, source.Name))
 }
 
 // testPodRefused has a pod without a virtual machine get a device that is for

@@ -10,6 +10,7 @@ package attach
 import (
 	"fmt"
 	"maps"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -49,7 +50,7 @@ func newNode(t *testing.T) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := site.Options{Bin: "/product", Lab: lab.Options{NodeNetns: card.Netns}}
+	o := site.Options{Bin: "/product", Lab: lab.Options{NodeNetns: card.Netns}, NodeArgs: []string{"--proc", card.Proc}}
 	for _, vf := range vfs {
 		o.NodeArgs = append(o.NodeArgs, "--representor", vf+"="+card.Far)
 	}
@@ -196,6 +197,39 @@ func (n *node) leases(mac string) []lab.DHCPLease {
 		}
 	}
 	return leases
+}
+
+// pf is what the physical function has of its virtual ones.
+func (n *node) pf() string {
+	n.t.Helper()
+	return n.run("ip", "link", "show", card.PF)
+}
+
+// nothingLeft awaits that nothing is left of an attachment that did not come about.
+func (n *node) nothingLeft(pod *corev1.Pod, mac, device string) {
+	n.t.Helper()
+	n.eventually(func() string {
+		ports := n.run("ovs-vsctl", "list-ports", "br-int")
+		records, err := filepath.Glob(filepath.Join(n.StateDir(0), "*", "*"))
+		n.must(err)
+		now, err := n.GetPod(pod.Namespace, pod.Name)
+		n.must(err)
+		leases, pf := n.leases(mac), n.pf()
+		switch {
+		case strings.Contains(ports, card.Far):
+			return "br-int has the ports " + ports
+		case len(records) > 0:
+			return fmt.Sprintf("there are the records %q", records)
+		case now.Annotations[podnet.Annotation] != "":
+			return "the pod's annotation is " + now.Annotations[podnet.Annotation]
+		case len(leases) > 0:
+			return fmt.Sprintf("the server has the leases %v", leases)
+		case strings.Contains(pf, mac):
+			return "a virtual function has the guest's MAC address: " + pf
+		}
+		return ""
+	})
+	n.mustBelongToVFIO(device)
 }
 
 // restart starts the daemon anew, after it was killed, or ended by a fault.

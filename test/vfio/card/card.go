@@ -25,6 +25,9 @@ const (
 // Netns is a path of that network namespace.
 const Netns = "/machine.netns"
 
+// Proc is a procfs with all processes, which are not all in a lab's own.
+const Proc = "/machine.proc"
+
 const (
 	bus     = "/sys/bus/pci"
 	pciVFIO = "vfio-pci"
@@ -135,7 +138,7 @@ func Bind(device, driver string) error {
 			return err
 		}
 	}
-	if err := write(filepath.Join(dir, "driver_override"), driver+"\n"); err != nil {
+	if err := Pin(device, driver); err != nil {
 		return err
 	}
 	if driver == "" {
@@ -148,6 +151,12 @@ func Bind(device, driver string) error {
 		return fmt.Errorf("device %s is bound to %q, not to %q", device, now, driver)
 	}
 	return nil
+}
+
+// Pin says which driver alone may have a device, any if driver is "". It stays with the
+// one that it has.
+func Pin(device, driver string) error {
+	return write(filepath.Join(bus, "devices", device, "driver_override"), driver+"\n")
 }
 
 // base is the last element of where a link leads, "" if it is not there.

@@ -67,7 +67,7 @@ func run(args []string) error {
 
 func setUp() error {
 	for _, m := range []struct{ fstype, target string }{
-		{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"tmpfs", "/run"}, {"tmpfs", "/tmp"},
+		{"proc", "/proc"}, {"proc", card.Proc}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"tmpfs", "/run"}, {"tmpfs", "/tmp"},
 	} {
 		if err := os.MkdirAll(m.target, 0o755); err != nil {
 			return err
