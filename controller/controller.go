@@ -134,6 +134,9 @@ func New(cfg Config) (*Controller, error) {
 	if cfg.Learn != "" && !podnet.ValidLearn(cfg.Learn) {
 		return nil, fmt.Errorf("controller: Learn: %q is not off, auto or all", cfg.Learn)
 	}
+	if cfg.SB == "" && cfg.Learn == podnet.LearnAll {
+		return nil, errors.New("controller: to learn from all needs the southbound database, SB")
+	}
 	if cfg.SB != "" && cfg.AnnotatePod == nil {
 		return nil, errors.New("controller: AnnotatePod must be set where SB is")
 	}
@@ -156,6 +159,7 @@ func New(cfg Config) (*Controller, error) {
 	p := newPending()
 	c := &Controller{source: cfg.Source, nb: nb, pending: p, loop: newLoop(cfg, p, m)}
 	if cfg.SB == "" {
+		c.loop.inputs.deaf = true
 		return c, nil
 	}
 	c.sb, err = sbdb.New(sbdb.Config{

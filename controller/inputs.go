@@ -43,7 +43,9 @@ type inputs struct {
 	learn      string                     // for networks that don't say, a Learn constant
 	flooding   map[string]map[string]bool // names of ports that flood, by network
 	changes    map[key][]time.Time        // when ports have changed their address
+	accepted   map[key]acceptance         // what was taken from a learner of late
 	plugin     string
+	deaf       bool // nobody reads what learners hear, so there are none
 
 	namespaces      map[string]map[string]string // labels, by name
 	podsByNamespace index[string]
@@ -149,6 +151,7 @@ func newInputs(pluginType, zone, learn string) *inputs {
 		learn:      cmp.Or(learn, podnet.LearnAuto),
 		plugin:     pluginType,
 		changes:    map[key][]time.Time{},
+		accepted:   map[key]acceptance{},
 		flooding:   map[string]map[string]bool{},
 
 		namespaces:      map[string]map[string]string{},
@@ -284,6 +287,10 @@ func (in *inputs) nadProblems() []problem {
 	for name, r := range in.rulings.nads {
 		if r.reason != "" {
 			problems = append(problems, problem{nadObject(name), r.reason, r.message})
+		}
+		if r.conf != nil && r.conf.Learn == podnet.LearnAll && in.deaf {
+			problems = append(problems, problem{nadObject(name), ReasonInvalidConfig,
+				"learn: \"all\" needs a controller that reads OVN's southbound database (--sb); this one learns nothing from ARP"})
 		}
 	}
 	return problems

@@ -36,6 +36,9 @@ const (
 // learns reports whether a network has a learner: where guests may choose their
 // addresses, and where frames of virtual functions may pass the node unseen.
 func (in *inputs) learns(network string) bool {
+	if in.deaf {
+		return false
+	}
 	for _, n := range in.rulings.networks[network] {
 		switch cmp.Or(n.conf.Learn, in.learn) {
 		case podnet.LearnAll:
