@@ -60,7 +60,10 @@ type query struct {
 func read[M model.Model, T any](q *query, table string, anyOf []libovsdb.Condition, fromModel func(M) T) []T {
 	var rows []T
 	seen := map[string]bool{}
-	for _, condition := range append(anyOf, byKey(OwnerKey, q.key)) {
+	if q.session.spread.has(q.key, table) {
+		anyOf = append(anyOf, byKey(OwnerKey, q.key))
+	}
+	for _, condition := range anyOf {
 		if q.err != nil {
 			return nil
 		}

@@ -137,7 +137,11 @@ func (c *Client) Run(ctx context.Context, serve func(ctx context.Context, s *Ses
 				return err
 			}
 		}
-		return serve(ctx, newSession(s, held))
+		session, err := newSession(s, held)
+		if err != nil {
+			return err
+		}
+		return serve(ctx, session)
 	})
 	return context.Cause(ctx)
 }
@@ -151,10 +155,12 @@ type Session struct {
 
 	mirrors sync.Mutex // see mirror
 	missing missing
+	spread  spread
 }
 
-func newSession(s *ovsdb.Session, held *hold) *Session {
-	return &Session{session: s, held: held, missing: missing{keys: map[string]map[string]bool{}}}
+func newSession(s *ovsdb.Session, held *hold) (*Session, error) {
+	session := &Session{session: s, held: held, missing: missing{keys: map[string]map[string]bool{}}}
+	return session, session.spread.follow(s.Cache())
 }
 
 // Watch calls changed with the key of the group of each row that comes, changes
@@ -229,6 +235,7 @@ func (s *Session) Apply(ctx context.Context, changes ...Change) error {
 	if len(ops) == 0 {
 		return nil
 	}
+	s.spread.write(changes)
 	ops = append(ops, s.recompute(changes)...)
 	if s.held != nil {
 		ops = append([]operation{s.held.wait()}, ops...)
