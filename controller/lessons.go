@@ -59,8 +59,9 @@ func (in *inputs) conclude(now time.Time, network, mac string, lessons []sbdb.Le
 	if last, ok := in.accepted[k]; ok && now.Sub(last.at) < relearnAfter {
 		// What came in while that was being written is newer than it.
 		if _, has := e.prefix(last.addr); has {
-			c.former = last.addr
-			_, heard = split(heard, func(l sbdb.Lesson) bool { return !l.Time.After(last.heard) })
+			var older []sbdb.Lesson
+			older, heard = split(heard, func(l sbdb.Lesson) bool { return !l.Time.After(last.heard) })
+			c.former, c.useless = last.addr, append(c.useless, older...)
 		}
 	}
 	if c.flood || !p.open(e) && !c.former.IsValid() {
@@ -80,8 +81,10 @@ func (in *inputs) conclude(now time.Time, network, mac string, lessons []sbdb.Le
 	case v.accept:
 		c.accept, c.heard = netip.PrefixFrom(latest.IP, s.subnet.Bits()), latest.Time
 		c.superseded = slices.DeleteFunc(slices.Clone(lessons), func(l sbdb.Lesson) bool { return l == latest })
-	default:
+	case p.open(e):
 		c.refused = v.reason
+	default:
+		c.useless = append(c.useless, heard...)
 	}
 	return c
 }

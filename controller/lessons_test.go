@@ -362,8 +362,12 @@ func TestLearnWhatCameMeanwhile(t *testing.T) {
 		b.wantPort("after something older", mac1+" 192.0.2.7", mac1+" 192.0.2.7")
 		s.teach(b, lesson(3, "192.0.2.9"))
 		b.wantPort("after something newer", mac1+" 192.0.2.9", mac1+" 192.0.2.9")
+		s.teach(b, lesson(4, "198.51.100.1"))
+		if len(s.lessons) != 1 || s.lessons[0].IP.String() != "192.0.2.9" {
+			t.Errorf("after something that can't be, the learner knows %v", s.lessons)
+		}
 		time.Sleep(relearnAfter)
-		s.teach(b, lesson(4, "192.0.2.10"))
+		s.teach(b, lesson(5, "192.0.2.10"))
 		b.wantPort("later", mac1+" 192.0.2.9", mac1+" 192.0.2.9")
 	}, learnNAD, vmYAML("p1", mac1, "192.0.2.1/24", podnet.StateOpen))
 }
