@@ -43,7 +43,6 @@ type inputs struct {
 	learn      string                     // for networks that don't say, a Learn constant
 	flooding   map[string]map[string]bool // names of ports that flood, by network
 	changes    map[key][]time.Time        // when ports have changed their address
-	accepted   map[key]acceptance         // what was taken from a learner of late
 	plugin     string
 	deaf       bool // nobody reads what learners hear, so there are none
 
@@ -151,7 +150,6 @@ func newInputs(pluginType, zone, learn string) *inputs {
 		learn:      cmp.Or(learn, podnet.LearnAuto),
 		plugin:     pluginType,
 		changes:    map[key][]time.Time{},
-		accepted:   map[key]acceptance{},
 		flooding:   map[string]map[string]bool{},
 
 		namespaces:      map[string]map[string]string{},

@@ -29,11 +29,6 @@ type conclusion struct {
 	uid string
 	// accept is the port's address from now on, the zero Prefix for none.
 	accept netip.Prefix
-	// heard is when the learner has heard of it, and former what the port was given
-	// just before, by an earlier conclusion of which the guest can't know yet; the
-	// zero Addr for nothing.
-	heard  time.Time
-	former netip.Addr
 	// refused says why something that was heard is not accepted, "" for nothing.
 	refused string
 	// flood is true when too much was heard.
@@ -56,15 +51,7 @@ func (in *inputs) conclude(now time.Time, network, mac string, lessons []sbdb.Le
 	p, e, _ := in.entryOf(k)
 	c := conclusion{port: k, uid: p.uid, flood: len(lessons) > floodLimit, useless: useless}
 	_, heard := split(lessons, func(l sbdb.Lesson) bool { _, own := e.prefix(l.IP); return own })
-	if last, ok := in.accepted[k]; ok && now.Sub(last.at) < relearnAfter {
-		// What came in while that was being written is newer than it.
-		if _, has := e.prefix(last.addr); has {
-			var older []sbdb.Lesson
-			older, heard = split(heard, func(l sbdb.Lesson) bool { return !l.Time.After(last.heard) })
-			c.former, c.useless = last.addr, append(c.useless, older...)
-		}
-	}
-	if c.flood || !p.open(e) && !c.former.IsValid() {
+	if c.flood || !p.open(e) {
 		// Of a pinned port, it was said before it was pinned.
 		c.useless = append(c.useless, heard...)
 		return c
@@ -79,12 +66,10 @@ func (in *inputs) conclude(now time.Time, network, mac string, lessons []sbdb.Le
 	s := in.standing(k, e, network, latest.IP)
 	switch v := s.judge(now, latest.IP); {
 	case v.accept:
-		c.accept, c.heard = netip.PrefixFrom(latest.IP, s.subnet.Bits()), latest.Time
+		c.accept = netip.PrefixFrom(latest.IP, s.subnet.Bits())
 		c.superseded = slices.DeleteFunc(slices.Clone(lessons), func(l sbdb.Lesson) bool { return l == latest })
-	case p.open(e):
-		c.refused = v.reason
 	default:
-		c.useless = append(c.useless, heard...)
+		c.refused = v.reason
 	}
 	return c
 }
@@ -173,18 +158,8 @@ func (in *inputs) changed(now time.Time, k key) {
 	in.changes[k] = append(times, now)
 }
 
-// acceptance is an address that was taken from what a learner has heard.
-type acceptance struct {
-	addr netip.Addr
-	// heard is when the learner has heard of it, at when it was accepted.
-	heard, at time.Time
-	// failed says that it didn't get into the annotation.
-	failed bool
-}
-
-// learned is a pod's annotation with the address that a learner has heard of. It
-// takes the place of former, if that was learned too.
-func learned(annotation string, k key, address netip.Prefix, former netip.Addr) (string, error) {
+// learned is a pod's annotation with the address that a learner has heard of.
+func learned(annotation string, k key, address netip.Prefix) (string, error) {
 	networks, err := podnet.ParseNetworks(annotation)
 	if err != nil {
 		return "", err
@@ -193,9 +168,7 @@ func learned(annotation string, k key, address netip.Prefix, former netip.Addr) 
 	if err != nil {
 		return "", err
 	}
-	bound := e.DHCP != nil && e.DHCP.State == podnet.StateBound
-	relearned := bound && e.DHCP.Expires == nil && len(e.Addrs) == 1 && e.Addrs[0].Addr() == former
-	if !ok || bound && !relearned {
+	if !ok || e.DHCP != nil && e.DHCP.State == podnet.StateBound {
 		return annotation, nil // gone, or confirmed meanwhile by a lease
 	}
 	status := &podnet.DHCPStatus{State: podnet.StateBound}

@@ -269,8 +269,8 @@ func TestLearnedOfPodThatIsGone(t *testing.T) {
 		b.wantProblem("when it is gone", "")
 		s.do(func() { s.lessons = nil })
 		time.Sleep(time.Hour)
-		if l := s.loop; len(l.learning.recalls) != 0 || len(l.inputs.accepted) != 0 {
-			t.Errorf("kept: %v, %v", l.learning.recalls, l.inputs.accepted)
+		if l := s.loop.learning; len(l.recalls) != 0 || len(l.accepted) != 0 {
+			t.Errorf("kept: %v, %v", l.recalls, l.accepted)
 		}
 	}, learnNAD, vmYAML("p1", mac1, "192.0.2.1/24", podnet.StateOpen))
 }
@@ -350,26 +350,6 @@ func TestBindingOfNetwork(t *testing.T) {
 	if p := l.bindingProblems(time.Now(), networkKey("net"), nbdb.Rows{Ports: []nbdb.Port{{Name: "x"}}}); p != nil {
 		t.Errorf("problems %v", p)
 	}
-}
-
-// What OVN has heard while an address was being pinned is newer than that address,
-// and nothing tells of it again.
-func TestLearnWhatCameMeanwhile(t *testing.T) {
-	startSchool(t, func(b *bench, s *school) {
-		s.teach(b, lesson(2, "192.0.2.7"))
-		b.wantPort("at first", mac1+" 192.0.2.7", mac1+" 192.0.2.7")
-		s.teach(b, lesson(1, "192.0.2.8"))
-		b.wantPort("after something older", mac1+" 192.0.2.7", mac1+" 192.0.2.7")
-		s.teach(b, lesson(3, "192.0.2.9"))
-		b.wantPort("after something newer", mac1+" 192.0.2.9", mac1+" 192.0.2.9")
-		s.teach(b, lesson(4, "198.51.100.1"))
-		if len(s.lessons) != 1 || s.lessons[0].IP.String() != "192.0.2.9" {
-			t.Errorf("after something that can't be, the learner knows %v", s.lessons)
-		}
-		time.Sleep(relearnAfter)
-		s.teach(b, lesson(5, "192.0.2.10"))
-		b.wantPort("later", mac1+" 192.0.2.9", mac1+" 192.0.2.9")
-	}, learnNAD, vmYAML("p1", mac1, "192.0.2.1/24", podnet.StateOpen))
 }
 
 // Without the southbound database nobody would read what a learner hears.

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -57,6 +58,7 @@ type learning struct {
 	errands  *errands
 	networks map[string]string // by the router port of their learner
 	deaf     map[key]time.Time // until when ports that flood are not listened to
+	accepted map[key]acceptance
 	recalls  map[heard]recall
 	unbound  map[key]time.Time // since when ports are not where they should be
 }
@@ -75,9 +77,18 @@ func newLearning(annotate AnnotatePod) learning {
 		errands:  newErrands(),
 		networks: map[string]string{},
 		deaf:     map[key]time.Time{},
+		accepted: map[key]acceptance{},
 		recalls:  map[heard]recall{},
 		unbound:  map[key]time.Time{},
 	}
+}
+
+// acceptance is an address that is on its way into an annotation.
+type acceptance struct {
+	addr netip.Addr
+	at   time.Time
+	// failed says that it didn't get there.
+	failed bool
 }
 
 // setLearners has the view watch the learners of the networks that there are.
@@ -115,7 +126,7 @@ func (l *loop) hear(now time.Time, all map[heard]bool) {
 		}
 		if before := l.learning.recalls[h].port; before != c.port && before != (key{}) {
 			l.ledger.set(lessonsOf(before), nil)
-			delete(l.inputs.accepted, before)
+			delete(l.learning.accepted, before)
 		}
 		delete(l.learning.recalls, h)
 		if len(c.useless) > 0 {
@@ -133,9 +144,9 @@ func (l *loop) hear(now time.Time, all map[heard]bool) {
 // note has what could not be written looked at again.
 func (l *loop) note(now time.Time, unwritten map[heard]key) {
 	for h, port := range unwritten {
-		if a, ok := l.inputs.accepted[port]; ok {
+		if a, ok := l.learning.accepted[port]; ok {
 			a.failed = true
-			l.inputs.accepted[port] = a
+			l.learning.accepted[port] = a
 		}
 		l.learning.recalls[h] = recall{now.Add(minRetry), cmp.Or(port, l.learning.recalls[h].port)}
 	}
@@ -161,7 +172,7 @@ func (l *loop) follow(now time.Time, network string, h heard, c conclusion) {
 	if !c.accept.IsValid() {
 		return
 	}
-	last := l.inputs.accepted[c.port]
+	last := l.learning.accepted[c.port]
 	same := last.addr == c.accept.Addr()
 	if same && !last.failed && now.Sub(last.at) < relearnAfter {
 		return
@@ -169,8 +180,8 @@ func (l *loop) follow(now time.Time, network string, h heard, c conclusion) {
 	if !same || !last.failed {
 		l.inputs.changed(now, c.port)
 	}
-	maps.DeleteFunc(l.inputs.accepted, func(_ key, a acceptance) bool { return now.Sub(a.at) >= changesAllow })
-	l.inputs.accepted[c.port] = acceptance{addr: c.accept.Addr(), heard: c.heard, at: now}
+	maps.DeleteFunc(l.learning.accepted, func(_ key, a acceptance) bool { return now.Sub(a.at) >= changesAllow })
+	l.learning.accepted[c.port] = acceptance{addr: c.accept.Addr(), at: now}
 	l.log.Info("address learned", "pod", c.port.podName(), "nad", c.port.nadKey, "address", c.accept)
 	l.learning.errands.add(c.port.String(), func(ctx context.Context) { l.learn(ctx, h, c) })
 }
@@ -180,7 +191,7 @@ func (l *loop) learn(ctx context.Context, h heard, c conclusion) {
 	writing, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	err := l.learning.annotate(writing, c.port.namespace, c.port.pod, types.UID(c.uid), podnet.Annotation, func(old string) (string, error) {
-		return learned(old, c.port, c.accept, c.former)
+		return learned(old, c.port, c.accept)
 	})
 	if err != nil {
 		l.unwritten(ctx, fmt.Errorf("learned address of pod %s: %w", c.port.podName(), err), c.port, h)
