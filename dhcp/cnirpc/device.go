@@ -66,15 +66,13 @@ func (d *device) setUp() error {
 // frames of the interface could as well leave from: the master of a macvlan, or the
 // bridge that the other end of a veth pair is a port of. A bridge with VLANs would need
 // the port's.
-func (d *device) wayOut() string {
+func (d *device) wayOut(host *netlink.Handle) string {
 	attrs := d.link.Attrs()
-	host, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-	if err != nil {
+	if attrs.ParentIndex == 0 {
 		return ""
 	}
-	defer host.Close()
 	below, err := host.LinkByIndex(attrs.ParentIndex)
-	if err != nil || attrs.ParentIndex == 0 {
+	if err != nil {
 		return ""
 	}
 	switch d.link.Type() {

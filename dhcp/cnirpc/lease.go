@@ -54,7 +54,7 @@ func (s *Server) allocate(ctx context.Context, args *skel.CmdArgs, result *types
 		return err
 	}
 	if !has {
-		at.Via = device.wayOut()
+		at.Via = device.wayOut(s.host)
 		if err := device.setUp(); err != nil {
 			return err
 		}

@@ -9,13 +9,19 @@ import (
 	"time"
 )
 
-// quietTime is how long there has to be no call before memory is given back.
-const quietTime = time.Second
+const (
+	// quietTime is how long there has to be no call before memory is given back.
+	quietTime = time.Second
+	// burstPercent is the runtime's GOGC until then: the heap is so small that by default
+	// a collection would follow every few dozen calls, in the middle of a burst.
+	burstPercent = 200
+)
 
 // thrift gives the memory that calls have used back to the machine when there have been
 // none for a while. Pods come in bursts; left to itself, the runtime keeps what a burst
 // has taken, many times what the leases need, until the next one.
 func (s *Server) thrift(ctx context.Context) {
+	defer debug.SetGCPercent(debug.SetGCPercent(burstPercent))
 	for {
 		select {
 		case <-s.called:

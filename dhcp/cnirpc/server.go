@@ -20,6 +20,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
@@ -47,7 +48,8 @@ type Server struct {
 	cfg    Config
 	keeper *dhcp.Keeper
 	turns  turns
-	called chan struct{} // has room for one sign of a call
+	host   *netlink.Handle // of this process's network namespace, the host's
+	called chan struct{}   // has room for one sign of a call
 }
 
 // New reads the records. It locks them until Run ends.
@@ -57,6 +59,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, turns: turns{taken: map[string]*turn{}}, called: make(chan struct{}, 1)}
 	var err error
+	if s.host, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+		return nil, fmt.Errorf("opening rtnetlink: %w", err)
+	}
 	s.keeper, err = dhcp.NewKeeper(dhcp.KeeperConfig{
 		Dir:         filepath.Join(cfg.StateDir, "leases"),
 		OnChange:    s.follow,
@@ -64,13 +69,18 @@ func New(cfg Config) (*Server, error) {
 		SendRelease: s.releaseElsewhere,
 		Log:         cfg.Log,
 	})
-	return s, err
+	if err != nil {
+		s.host.Close()
+		return nil, err
+	}
+	return s, nil
 }
 
 // Run keeps the leases and answers calls until ctx ends. Then it closes the listener,
 // ends the calls that are under way, and returns ctx's error when everything that it
 // started has ended. It is called once.
 func (s *Server) Run(ctx context.Context, listener *net.UnixListener) error {
+	defer s.host.Close()
 	// A call that is ended gives back what it got: the Keeper outlives the calls.
 	keeping, endKeeping := context.WithCancel(context.WithoutCancel(ctx))
 	defer endKeeping()

@@ -26,6 +26,22 @@ func (s *Store[T]) append(path string, version []byte) error {
 	return s.write(f, version)
 }
 
+// create writes the first version of a record to its file, which may be there, left by a
+// write that has failed.
+func (s *Store[T]) create(path string, version []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := s.write(f, version); err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	if s.deferred {
+		return nil
+	}
+	return s.syncDir()
+}
+
 // replace makes a version the only one of a record's file.
 func (s *Store[T]) replace(path string, version []byte) error {
 	f, err := os.CreateTemp(s.dir, prefixTemp+"*")

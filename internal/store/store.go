@@ -9,7 +9,8 @@
 // complete one counts: to append one is a single write to a file that is there,
 // where a new file in the old one's place would cost several writes to the disk,
 // and a scan for a free inode. What was cut off in the middle of it is no version.
-// A file that has grown to maxFile is written anew.
+// A file that has grown to maxFile is written anew. One without any content is of a
+// record that never was: the write of its first version was cut off.
 //
 // There are two ends that a record can have to outlive. The end of the process,
 // by kill -9 too, takes nothing of what a write has left in the kernel. The end of
@@ -104,6 +105,13 @@ func load[T any](dir string, log *slog.Logger, deferred bool) (*Store[T], error)
 			continue
 		}
 		key, record, err := read[T](path, name)
+		if err == io.EOF {
+			log.Warn("record without content is removed: its first write was cut off", "file", path)
+			if err := os.Remove(path); err != nil {
+				return nil, fmt.Errorf("record directory: %w", err)
+			}
+			continue
+		}
 		if err != nil {
 			log.Error("record can't be read and is set aside", "file", path+suffixCorrupt, "err", err)
 			if err := os.Rename(path, path+suffixCorrupt); err != nil {
@@ -172,10 +180,13 @@ func (s *Store[T]) Put(key string, record T) error {
 	old, there := s.begin(key)
 	defer s.end(key)
 	size := len(data)
-	if there && old.size+size <= maxFile {
+	switch {
+	case !there:
+		err = s.create(path, data)
+	case old.size+size <= maxFile:
 		size += old.size
 		err = s.append(path, data)
-	} else {
+	default:
 		err = s.replace(path, data)
 	}
 	s.mu.Lock()
