@@ -7,9 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/kube"
-	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/site"
 )
 
 const (
@@ -22,17 +19,12 @@ const (
 // add measures the calls of the CNI plugin on a node with OVN and a DHCP server.
 func (b *bench) add(ctx context.Context) (err error) {
 	progress("starting etcd, kube-apiserver, OVN, a node and a DHCP server")
-	plane, err := kube.Start(ctx, kube.Options{})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, plane.Stop()) }()
-	s, err := site.Start(ctx, site.Options{Bin: b.bin, Kube: plane, RBAC: "deploy/rbac.yaml"})
+	s, err := b.install(ctx, 1)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Stop()) }()
-	c := &containers{Site: s, plane: plane, network: s.LAN()}
+	c := &containers{installation: s, network: s.LAN()}
 	if err := s.PutNetwork(c.network); err != nil {
 		return err
 	}

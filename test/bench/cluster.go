@@ -108,7 +108,7 @@ func (c *cluster) createNAD(ctx context.Context, physicalNetwork string) error {
 // watch follows the pods until ctx ends or stop is called. Under load the server
 // ends some watches; a reflector begins another.
 func (c *cluster) watch(ctx context.Context) (stop func()) {
-	from := cache.NewListWatchFromClient(c.client.CoreV1().RESTClient(), "pods", namespace, fields.Everything())
+	from := cache.NewListWatchFromClient(c.client.CoreV1().RESTClient(), "pods", metav1.NamespaceAll, fields.Everything())
 	reflector := cache.NewReflector(from, &corev1.Pod{}, sightings{c.seen}, 0)
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup

@@ -13,14 +13,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/kube"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/site"
 )
 
 // containers is the container runtime of a node.
 type containers struct {
-	*site.Site
-	plane   *kube.ControlPlane
+	*installation
 	network site.Network
 }
 

@@ -22,9 +22,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/podnet"
-	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/kube"
-	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/lab"
-	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/site"
 )
 
 const (
@@ -38,10 +35,10 @@ const (
 	setOfPeers = ":PodSelector:" + namespace + "_LS{ML:{app: peer,},}:v4"
 )
 
-// enforcement is a site with two pods on two nodes. One sends the other packets
+// enforcement is an installation with two pods on two nodes. One sends the other packets
 // from two addresses, of which a policy allows the one that it has.
 type enforcement struct {
-	*site.Site
+	*installation
 	cluster   *cluster
 	nb        *northbound
 	web, peer *end
@@ -58,17 +55,12 @@ type end struct {
 // enforce measures how long the datapath takes to follow an annotation.
 func (b *bench) enforce(ctx context.Context) (err error) {
 	progress("starting etcd, kube-apiserver, OVN, two nodes and a DHCP server")
-	plane, err := kube.Start(ctx, kube.Options{})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, plane.Stop()) }()
-	s, err := site.Start(ctx, site.Options{Bin: b.bin, Kube: plane, RBAC: "deploy/rbac.yaml", Lab: lab.Options{Nodes: 2}})
+	s, err := b.install(ctx, 2)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Stop()) }()
-	client, err := kubernetes.NewForConfig(plane.Admin)
+	client, err := kubernetes.NewForConfig(s.plane.Admin)
 	if err != nil {
 		return err
 	}
@@ -77,7 +69,7 @@ func (b *bench) enforce(ctx context.Context) (err error) {
 		return err
 	}
 	defer nb.client.Close()
-	e := &enforcement{Site: s, cluster: &cluster{plane: plane, client: client, api: client.CoreV1().Pods(namespace)}, nb: nb}
+	e := &enforcement{installation: s, cluster: &cluster{plane: s.plane, client: client, api: client.CoreV1().Pods(namespace)}, nb: nb}
 	defer func() { err = errors.Join(err, e.close()) }()
 	t := table{title: "Policies in the datapath: the Kubernetes API, two nodes, OVN; packets every " + pace.String()}
 	if err := e.measure(ctx, &t); err != nil {

@@ -18,7 +18,6 @@ import (
 
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/dhcp"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/podnet"
-	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/kube"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/lab"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/site"
 )
@@ -29,9 +28,9 @@ const (
 	learnChanges = 5
 )
 
-// learning is a site whose guests' addresses are learned.
+// learning is an installation whose guests' addresses are learned.
 type learning struct {
-	*site.Site
+	*installation
 	nb      *northbound
 	network site.Network
 	// got is from an ACK to the address in the port, heard is from a gratuitous ARP
@@ -42,12 +41,7 @@ type learning struct {
 // learn measures how long OVN's database takes to follow a guest.
 func (b *bench) learn(ctx context.Context) (err error) {
 	progress("starting etcd, kube-apiserver, OVN, a node and a DHCP server")
-	plane, err := kube.Start(ctx, kube.Options{})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, plane.Stop()) }()
-	s, err := site.Start(ctx, site.Options{Bin: b.bin, Kube: plane, RBAC: "deploy/rbac.yaml"})
+	s, err := b.install(ctx, 1)
 	if err != nil {
 		return err
 	}
@@ -57,7 +51,7 @@ func (b *bench) learn(ctx context.Context) (err error) {
 		return err
 	}
 	defer nb.client.Close()
-	l := &learning{Site: s, nb: nb, network: s.LAN()}
+	l := &learning{installation: s, nb: nb, network: s.LAN()}
 	if err := l.measure(ctx); err != nil {
 		return fmt.Errorf("%w\n%s", err, s.Logs())
 	}

@@ -18,14 +18,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
-	"slices"
-	"syscall"
 	"time"
 
-	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/lab"
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/bench/session"
 )
 
 // timeLimit is for all parts together.
@@ -44,23 +41,16 @@ type bench struct {
 	hello string // program
 }
 
-// part is a part of the measurements, with a table of its own.
-type part struct {
-	name    string
-	measure func(*bench, context.Context) error
-	// named is a part of another one, measured alone when it is named.
-	named bool
-}
-
-func parts() []part {
-	return []part{
-		{name: "shim", measure: (*bench).shim},
-		{name: "add", measure: (*bench).add},
-		{name: "learn", measure: (*bench).learn},
-		{name: "controller", measure: (*bench).controller},
-		{name: "policies", measure: (*bench).policies},
-		{name: "enforce", measure: (*bench).enforce},
-		{name: "latency", measure: (*bench).latency, named: true},
+// parts are the measurements, each of which prints a table of its own.
+func (b *bench) parts() []session.Part {
+	return []session.Part{
+		{Name: "shim", Measure: b.shim},
+		{Name: "add", Measure: b.add},
+		{Name: "learn", Measure: b.learn},
+		{Name: "controller", Measure: b.controller},
+		{Name: "policies", Measure: b.policies},
+		{Name: "enforce", Measure: b.enforce},
+		{Name: "latency", Measure: b.latency, OnlyNamed: true},
 	}
 }
 
@@ -68,18 +58,16 @@ func run(args []string) error {
 	if len(args) < 2 {
 		return errors.New("usage: bench BIN HELLO [shim] [add] [learn] [controller] [policies] [enforce] [latency]")
 	}
-	chosen, err := choose(args[2:])
+	b := &bench{}
+	chosen, err := session.Choose(b.parts(), args[2:])
 	if err != nil {
 		return err
 	}
-	if err := lab.Isolate(); err != nil {
+	ctx, stop, err := session.Start(timeLimit)
+	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ctx, cancel := context.WithTimeoutCause(ctx, timeLimit, fmt.Errorf("not done within %v", timeLimit))
-	defer cancel()
-	b := &bench{}
 	if b.bin, err = filepath.Abs(args[0]); err != nil {
 		return err
 	}
@@ -89,33 +77,18 @@ func run(args []string) error {
 	return b.run(ctx, chosen)
 }
 
-func choose(names []string) ([]part, error) {
-	if len(names) == 0 {
-		return slices.DeleteFunc(parts(), func(p part) bool { return p.named }), nil
-	}
-	var chosen []part
-	for _, name := range names {
-		i := slices.IndexFunc(parts(), func(p part) bool { return p.name == name })
-		if i < 0 {
-			return nil, fmt.Errorf("there is no part %q", name)
-		}
-		chosen = append(chosen, parts()[i])
-	}
-	return chosen, nil
-}
-
-func (b *bench) run(ctx context.Context, chosen []part) error {
+func (b *bench) run(ctx context.Context, chosen []session.Part) error {
 	load, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
 		return err
 	}
 	fmt.Printf("%d processors, load average before: %s", runtime.NumCPU(), load)
 	for _, p := range chosen {
-		if err := p.measure(b, ctx); err != nil {
+		if err := p.Measure(ctx); err != nil {
 			if ctx.Err() != nil {
 				err = errors.Join(context.Cause(ctx), err)
 			}
-			return fmt.Errorf("%s: %w", p.name, err)
+			return fmt.Errorf("%s: %w", p.Name, err)
 		}
 	}
 	return nil

@@ -36,11 +36,17 @@ type bare struct {
 // daemons do. The socket is closed when nobody waits any more: the kernel takes longer for
 // that than for the messages.
 func (b *bare) acquire(ctx context.Context, p *pod) error {
+	_, err := b.lease(ctx, p)
+	return err
+}
+
+// lease is acquire, and returns the address.
+func (b *bare) lease(ctx context.Context, p *pod) (net.IP, error) {
 	if err := p.links.LinkSetUp(p.link); err != nil {
-		return fmt.Errorf("setting up the link of pod %s: %w", p.name, err)
+		return nil, fmt.Errorf("setting up the link of pod %s: %w", p.name, err)
 	}
 	if err := p.awaitCarrier(ctx, true); err != nil {
-		return err
+		return nil, err
 	}
 	var conn *packet.Conn
 	err := ns.WithNetNSPath(p.netns, func(ns.NetNS) error {
@@ -52,26 +58,27 @@ func (b *bare) acquire(ctx context.Context, p *pod) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("socket of pod %s: %w", p.name, err)
+		return nil, fmt.Errorf("socket of pod %s: %w", p.name, err)
 	}
 	defer b.closing.Go(func() { conn.Close() })
 	id := dhcpv4.WithOption(dhcpv4.OptClientIdentifier([]byte("\x00" + p.name)))
 	discover, err := dhcpv4.NewDiscovery(p.hw, id)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	offer, err := exchange(ctx, conn, discover, dhcpv4.MessageTypeOffer)
 	if err != nil {
-		return fmt.Errorf("offer for pod %s: %w", p.name, err)
+		return nil, fmt.Errorf("offer for pod %s: %w", p.name, err)
 	}
 	request, err := dhcpv4.NewRequestFromOffer(offer, id)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if _, err := exchange(ctx, conn, request, dhcpv4.MessageTypeAck); err != nil {
-		return fmt.Errorf("acknowledgement for pod %s: %w", p.name, err)
+	ack, err := exchange(ctx, conn, request, dhcpv4.MessageTypeAck)
+	if err != nil {
+		return nil, fmt.Errorf("acknowledgement for pod %s: %w", p.name, err)
 	}
-	return nil
+	return ack.YourIPAddr, nil
 }
 
 func (b *bare) close() error {

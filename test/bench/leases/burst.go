@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -13,71 +12,42 @@ import (
 )
 
 const (
-	// burstLeases leases are acquired, burstParallel at a time, burstRuns times.
+	// burstLeases leases are acquired, burstParallel at a time.
 	burstLeases   = 200
 	burstParallel = 16
-	burstRuns     = 3
 	// singleLeases are acquired one by one.
 	singleLeases = 100
 )
 
-// contest has the same done by all three: those that take part, in the order of the
-// table's columns.
-func (b *bench) contest(ctx context.Context, links int, do func(column int, c client) error) error {
-	for column, make := range []func() (client, error){
-		func() (client, error) { return b.start(ctx, b.ours) },
-		func() (client, error) { return b.start(ctx, b.upstream) },
-		func() (client, error) { return &bare{}, nil },
-	} {
-		if err := b.network.setLinks(ctx, links); err != nil {
-			return err
-		}
-		if err := b.server.restart(ctx); err != nil {
-			return err
-		}
-		c, err := make()
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(do(column, c), c.close()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // bursts measures many leases at a time.
 func (b *bench) bursts(ctx context.Context) error {
-	for _, links := range []struct {
-		state     string
-		up        int
+	for _, w := range []struct {
+		how       string
+		entrants  entrants
+		up        int // so many links are up before
 		goal      string
 		ratio     float64
 		atMost    time.Duration
 		elsewhere string
 	}{
-		{"links up", burstLeases, "≤ 1.2 × bare", 1.2, 0, "331 ms; bare 139–235 ms"},
-		{"links down before", 0, "≤ 1 s", 0, time.Second, "3.2 s"},
+		{"links up, by call", b.byCall(), burstLeases, "≤ 1.2 × bare", 1.2, 0, "331 ms; bare 139–235 ms"},
+		{"links up, in one process", b.inProcess(), burstLeases, "≤ 1.2 × bare", 1.2, 0, "331 ms; bare 139–235 ms"},
+		{"links down before, by call", b.byCall(), 0, "≤ 1 s", 0, time.Second, "3.2 s"},
 	} {
-		progress("%d leases, %d at a time, %s", burstLeases, burstParallel, links.state)
-		var took [contestants]times
-		for range burstRuns {
-			err := b.contest(ctx, links.up, func(column int, c client) error {
-				began := time.Now()
-				err := acquireAll(ctx, c, b.network.pods[:burstLeases])
-				took[column] = append(took[column], time.Since(began))
-				return err
-			})
-			if err != nil {
-				return err
-			}
+		r := row{figure: fmt.Sprintf("%d leases, %d at a time, %s", burstLeases, burstParallel, w.how), goal: w.goal, elsewhere: w.elsewhere}
+		progress("%s", r.figure)
+		took, err := b.contest(ctx, w.entrants, w.up, func(c client, t *times) error {
+			began := time.Now()
+			err := acquireAll(ctx, c, b.network.pods[:burstLeases])
+			*t = append(*t, time.Since(began))
+			return err
+		})
+		if err != nil {
+			return err
 		}
-		r := row{figure: fmt.Sprintf("%d leases, %d at a time, %s", burstLeases, burstParallel, links.state), goal: links.goal, elsewhere: links.elsewhere}
-		for i, t := range took {
-			r.got[i] = fmt.Sprintf("%.0f ms", milliseconds(t.median()))
-		}
-		limit := max(links.atMost, time.Duration(links.ratio*float64(took[bound].median())))
-		r.ratio, r.met = ratio(took[product].median(), took[bound].median()), took[product].median() <= limit
+		r.fill(took, func(t times) string { return fmt.Sprintf("%.0f ms", milliseconds(t.median())) })
+		limit := max(w.atMost, time.Duration(w.ratio*float64(took[bound].median())))
+		r.met = took[product].median() <= limit
 		b.table.add(r)
 	}
 	return nil
@@ -95,27 +65,31 @@ func acquireAll(ctx context.Context, c client, pods []*pod) error {
 
 // single measures one lease at a time.
 func (b *bench) single(ctx context.Context) error {
-	progress("%d leases, one by one", singleLeases)
-	var took [contestants]times
-	err := b.contest(ctx, singleLeases, func(column int, c client) error {
-		for _, p := range b.network.pods[:singleLeases] {
-			began := time.Now()
-			if err := c.acquire(ctx, p); err != nil {
-				return err
+	for _, w := range []struct {
+		how      string
+		entrants entrants
+	}{
+		{"by call", b.byCall()},
+		{"in one process", b.inProcess()},
+	} {
+		r := row{figure: "one lease, p50 / p95, " + w.how, goal: "p50 ≤ 3 ms", elsewhere: "16 / 20 ms; bare 1 ms"}
+		progress("%s, of %d leases", r.figure, singleLeases)
+		took, err := b.contest(ctx, w.entrants, singleLeases, func(c client, t *times) error {
+			for _, p := range b.network.pods[:singleLeases] {
+				began := time.Now()
+				if err := c.acquire(ctx, p); err != nil {
+					return err
+				}
+				*t = append(*t, time.Since(began))
 			}
-			took[column] = append(took[column], time.Since(began))
+			return nil
+		})
+		if err != nil {
+			return err
 		}
-		return nil
-	})
-	if err != nil {
-		return err
+		r.fill(took, times.String)
+		r.met = took[product].median() <= 3*time.Millisecond
+		b.table.add(r)
 	}
-	r := row{figure: "one lease, p50 / p95", goal: "p50 ≤ 3 ms", elsewhere: "16 / 20 ms; bare 1 ms"}
-	for i, t := range took {
-		r.got[i] = t.String()
-	}
-	r.ratio = ratio(took[product].median(), took[bound].median())
-	r.met = took[product].median() <= 3*time.Millisecond
-	b.table.add(r)
 	return nil
 }

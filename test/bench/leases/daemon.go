@@ -18,13 +18,6 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 )
 
-// client is who gets leases for pods.
-type client interface {
-	acquire(ctx context.Context, p *pod) error
-	// close ends it. The leases are not given back.
-	close() error
-}
-
 // program is one of the two daemons: the command that listens on socket and has its
 // files, if any, in dir.
 type program func(socket, dir string) *exec.Cmd

@@ -6,6 +6,11 @@
 // packet socket, which is the bound. All three are measured in the same run, on the same
 // pods and with the same DHCP server.
 //
+// A call of the plugin is net/rpc over a new connection, which alone takes longer than
+// the messages of DHCP do. So like is put beside like: the daemons beside the bare socket
+// behind that same call, and the product's engine, a dhcp.Keeper as the node daemon has
+// it, beside the bare socket in one process.
+//
 //	leases BIN [PART...]
 //
 // BIN is the folder with the product's commands. The other daemon is what
@@ -18,22 +23,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"slices"
-	"syscall"
 	"time"
 
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/bench/session"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/kube"
-	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/lab"
 )
 
 // timeLimit is for all of it.
 const timeLimit = 3 * time.Minute
-
-// diskDir is on a disk, as the directory of the records is in earnest: lab.Isolate's
-// temporary directory is in memory, where writing costs nothing.
-const diskDir = "/var/tmp"
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -43,25 +41,25 @@ func main() {
 }
 
 func run(args []string) (err error) {
+	if len(args) == 2 && args[0] == bareCommand {
+		return serveBare(args[1])
+	}
 	if len(args) < 1 {
 		return errors.New("usage: leases BIN [burst] [single] [held] [renewal]")
 	}
-	chosen, err := choose(args[1:])
+	b := &bench{table: &table{}}
+	chosen, err := session.Choose(b.parts(), args[1:])
 	if err != nil {
 		return err
 	}
-	if err := lab.Isolate(); err != nil {
+	ctx, stop, err := session.Start(timeLimit)
+	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ctx, cancel := context.WithTimeoutCause(ctx, timeLimit, fmt.Errorf("not done within %v", timeLimit))
-	defer cancel()
-	b := &bench{table: &table{}}
-	if b.dir, err = os.MkdirTemp(diskDir, "ovn-dhcp-ipam-leases-"); err != nil {
+	if b.dir, err = newDisk(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
 	if err := b.find(ctx, args[0]); err != nil {
 		return err
 	}
@@ -76,11 +74,11 @@ func run(args []string) (err error) {
 
 // bench is what every measurement needs.
 type bench struct {
-	dir            string // on a disk
-	ours, upstream program
-	network        *network
-	server         *server
-	table          *table
+	dir                  string // on a disk
+	ours, upstream, bare program
+	network              *network
+	server               *server
+	table                *table
 }
 
 // find finds the two daemons.
@@ -93,7 +91,11 @@ func (b *bench) find(ctx context.Context, bin string) error {
 	if err != nil {
 		return err
 	}
-	b.ours = ours(filepath.Join(bin, "ovn-dhcp-ipam"))
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	b.ours, b.bare = ours(filepath.Join(bin, "ovn-dhcp-ipam")), servedBare(self)
 	for _, dir := range filepath.SplitList(tools) {
 		path := filepath.Join(dir, "dhcp")
 		if _, err := os.Stat(path); err == nil {
@@ -104,37 +106,17 @@ func (b *bench) find(ctx context.Context, bin string) error {
 	return fmt.Errorf("there is no dhcp in %s", tools)
 }
 
-// part is a part of the measurements: it adds its rows to the table.
-type part struct {
-	name    string
-	measure func(*bench, context.Context) error
-}
-
-func parts() []part {
-	return []part{
-		{"burst", (*bench).bursts},
-		{"single", (*bench).single},
-		{"held", (*bench).held},
-		{"renewal", (*bench).renewals},
+// parts are the measurements, each of which adds its rows to the table.
+func (b *bench) parts() []session.Part {
+	return []session.Part{
+		{Name: "burst", Measure: b.bursts},
+		{Name: "single", Measure: b.single},
+		{Name: "held", Measure: b.held},
+		{Name: "renewal", Measure: b.renewals},
 	}
 }
 
-func choose(names []string) ([]part, error) {
-	if len(names) == 0 {
-		return parts(), nil
-	}
-	var chosen []part
-	for _, name := range names {
-		i := slices.IndexFunc(parts(), func(p part) bool { return p.name == name })
-		if i < 0 {
-			return nil, fmt.Errorf("there is no part %q", name)
-		}
-		chosen = append(chosen, parts()[i])
-	}
-	return chosen, nil
-}
-
-func (b *bench) measure(ctx context.Context, chosen []part) (err error) {
+func (b *bench) measure(ctx context.Context, chosen []session.Part) (err error) {
 	if err := b.disk(); err != nil {
 		return err
 	}
@@ -145,8 +127,8 @@ func (b *bench) measure(ctx context.Context, chosen []part) (err error) {
 	b.server = &server{}
 	defer func() { err = errors.Join(err, b.server.stop()) }()
 	for _, p := range chosen {
-		if err := p.measure(b, ctx); err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
+		if err := p.Measure(ctx); err != nil {
+			return fmt.Errorf("%s: %w", p.Name, err)
 		}
 	}
 	return nil

@@ -63,17 +63,22 @@ func newNetwork(n int) (*network, error) {
 	}
 	net := &network{}
 	for i := range n {
-		p := &pod{
-			name: fmt.Sprintf("p%d", i), port: fmt.Sprintf("veth%d", i),
-			hw: []byte{0x02, 0, 0, 0, byte(i >> 8), byte(i)},
-		}
-		p.netns = filepath.Join(netnsDir, p.name)
+		p := newPod(i)
 		if err := p.make(bridge.Attrs().Index); err != nil {
 			return nil, fmt.Errorf("making pod %s: %w", p.name, err)
 		}
 		net.pods = append(net.pods, p)
 	}
 	return net, nil
+}
+
+// newPod names what is the i-th pod's.
+func newPod(i int) *pod {
+	name := fmt.Sprintf("p%d", i)
+	return &pod{
+		name: name, netns: filepath.Join(netnsDir, name), port: fmt.Sprintf("veth%d", i),
+		hw: []byte{0x02, 0, 0, 0, byte(i >> 8), byte(i)},
+	}
 }
 
 func (p *pod) make(bridge int) error {
@@ -89,6 +94,11 @@ func (p *pod) make(bridge int) error {
 	if err := netlink.LinkAdd(veth); err != nil {
 		return fmt.Errorf("adding %s: %w", p.port, err)
 	}
+	return p.open(space)
+}
+
+// open has the pod's interface within reach, by its network namespace.
+func (p *pod) open(space netns.NsHandle) (err error) {
 	if p.links, err = netlink.NewHandleAt(space, unix.NETLINK_ROUTE); err != nil {
 		return err
 	}
