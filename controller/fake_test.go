@@ -154,7 +154,7 @@ type rowStore struct {
 	changed      func(owner string)
 }
 
-func (s *rowStore) Keys() ([]string, error) {
+func (s *rowStore) Keys() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var keys []string
@@ -173,10 +173,10 @@ func (s *rowStore) Keys() ([]string, error) {
 	for _, r := range s.rows.QoS {
 		keys = append(keys, r.Owner)
 	}
-	return keys, nil
+	return keys
 }
 
-func (s *rowStore) Rows(key string, want nbdb.Rows) (nbdb.Rows, error) {
+func (s *rowStore) Rows(key string, want nbdb.Rows) nbdb.Rows {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	on := map[string]bool{}
@@ -203,7 +203,7 @@ func (s *rowStore) Rows(key string, want nbdb.Rows) (nbdb.Rows, error) {
 		Routers:        pick(s.rows.Routers, want.Routers, key, on, func(r nbdb.Router) (string, string) { return r.Owner, r.Name }),
 		RouterPorts:    pick(s.rows.RouterPorts, want.RouterPorts, key, nil, func(r nbdb.RouterPort) (string, string) { return r.Owner, r.Name }),
 		RouterPolicies: pick(s.rows.RouterPolicies, want.RouterPolicies, key, nil, func(r nbdb.RouterPolicy) (string, string) { return r.Owner, identity(r.ExternalIDs) }),
-	}, nil
+	}
 }
 
 // pick are the rows that a group owns, those with the names of wanted ones, and

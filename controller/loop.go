@@ -15,8 +15,8 @@ import (
 
 // database is the northbound database as the loop needs it.
 type database interface {
-	Keys() ([]string, error)
-	Rows(key string, want nbdb.Rows) (nbdb.Rows, error)
+	Keys() []string
+	Rows(key string, want nbdb.Rows) nbdb.Rows
 	Apply(ctx context.Context, changes ...nbdb.Change) error
 }
 
@@ -60,11 +60,7 @@ func (l *loop) run(ctx context.Context, db database) error {
 		return ctx.Err()
 	case <-l.pending.synced:
 	}
-	owners, err := db.Keys()
-	if err != nil {
-		return err
-	}
-	for _, owner := range owners {
+	for _, owner := range db.Keys() {
 		l.pending.addOwner(owner)
 	}
 	// What an earlier session has seen may be there no more.
@@ -121,8 +117,8 @@ func (l *loop) turn(ctx context.Context, db database) error {
 		l.look(o)
 	}
 	// What is there matters to the rulings on NADs.
-	if err := l.observe(db, keys); err != nil {
-		return err
+	for k := range keys {
+		l.inputs.observe(k, db.Rows(k.String(), nbdb.Rows{}))
 	}
 	if l.inputs.rule() {
 		l.ledger.set(kindNAD, l.inputs.nadProblems())
@@ -162,18 +158,6 @@ func (l *loop) turn(ctx context.Context, db database) error {
 		if l.gone(o) {
 			l.ledger.forget(o)
 		}
-	}
-	return nil
-}
-
-// observe reads the rows of keys.
-func (l *loop) observe(db database, keys map[key]bool) error {
-	for k := range keys {
-		rows, err := db.Rows(k.String(), nbdb.Rows{})
-		if err != nil {
-			return err
-		}
-		l.inputs.observe(k, rows)
 	}
 	return nil
 }

@@ -105,6 +105,9 @@ func (in *inputs) addressesElsewhere(k key, network string) []string {
 // regulated are what a port belongs to by the regulations on its network: the
 // groups of the policies that select its pod, and the address sets.
 func (in *inputs) regulated(k key) []membership {
+	if len(in.regulations.placed) == 0 {
+		return nil
+	}
 	port := in.presence(k)
 	if port.network == "" {
 		return nil

@@ -27,17 +27,13 @@ const (
 // settle brings the rows of some keys in line, in one transaction if all is
 // well.
 func (l *loop) settle(ctx context.Context, db database, keys []key) error {
-	steps, err := l.steps(db, keys)
-	if err != nil {
-		return err
-	}
-	return l.apply(ctx, db, steps)
+	return l.apply(ctx, db, l.steps(db, keys))
 }
 
 // steps are what is to be done about keys. The port groups of a port that is to be
 // made are among them, for it is not to be there without them: where one of these
 // can't be written, the port waits.
-func (l *loop) steps(db database, keys []key) ([]step, error) {
+func (l *loop) steps(db database, keys []key) []step {
 	var steps []step
 	looked := map[key]bool{}
 	for work := keys; len(work) > 0; {
@@ -47,10 +43,7 @@ func (l *loop) steps(db database, keys []key) ([]step, error) {
 				continue
 			}
 			looked[k] = true
-			s, act, err := l.step(db, k)
-			if err != nil {
-				return nil, err
-			}
+			s, act := l.step(db, k)
 			if !act {
 				continue
 			}
@@ -68,11 +61,11 @@ func (l *loop) steps(db database, keys []key) ([]step, error) {
 	}
 	steps = slices.DeleteFunc(steps, func(s step) bool { return s.makesPort() && l.waits(s) })
 	slices.SortFunc(steps, func(a, b step) int { return strings.Compare(a.change.Key, b.change.Key) })
-	return steps, nil
+	return steps
 }
 
 // step is what is to be done about one key; act is false when that is nothing.
-func (l *loop) step(db database, k key) (s step, act bool, err error) {
+func (l *loop) step(db database, k key) (s step, act bool) {
 	// What made it dirty until now is seen by this look.
 	delete(l.inputs.dirty, k)
 	s = step{key: k, outcome: l.inputs.desired(k)}
@@ -80,21 +73,18 @@ func (l *loop) step(db database, k key) (s step, act bool, err error) {
 	l.ledger.set(k.String(), append(s.outcome.problems, l.bindingProblems(time.Now(), k, s.outcome.rows)...))
 	if s.want, act = l.target(k, s.outcome); !act {
 		delete(l.retries, k)
-		return s, false, nil
+		return s, false
 	}
-	have, err := db.Rows(k.String(), s.want)
-	if err != nil {
-		return s, false, err
-	}
-	if s.change, err = nbdb.Diff(k.String(), have, s.want); err != nil {
+	var err error
+	if s.change, err = nbdb.Diff(k.String(), db.Rows(k.String(), s.want), s.want); err != nil {
 		l.refused(s, err)
-		return s, false, nil
+		return s, false
 	}
 	if s.change.Empty() {
 		delete(l.retries, k)
-		return s, false, nil
+		return s, false
 	}
-	return s, true, nil
+	return s, true
 }
 
 // waits reports whether a port can't be made yet.
@@ -156,10 +146,7 @@ func (l *loop) apply(ctx context.Context, db database, steps []step) error {
 // applyPorts makes ports, in one transaction with what is still to be done about
 // their groups. When that is refused, it makes two.
 func (l *loop) applyPorts(ctx context.Context, db database, ports []key) error {
-	steps, err := l.steps(db, ports)
-	if err != nil {
-		return err
-	}
+	steps := l.steps(db, ports)
 	refusal, err := l.transact(ctx, db, steps)
 	if refusal == nil || err != nil {
 		return err

@@ -83,19 +83,3 @@ func (c *columns) mutateMap(column string, have, want map[string]string) {
 func sameSet(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
-
-func set[T any](elements ...T) libovsdb.OvsSet {
-	s := libovsdb.OvsSet{GoSet: []any{}}
-	for _, e := range elements {
-		s.GoSet = append(s.GoSet, e)
-	}
-	return s
-}
-
-func ovsMap[V string | int](m map[string]V) libovsdb.OvsMap {
-	out := libovsdb.OvsMap{GoMap: map[any]any{}}
-	for k, v := range m {
-		out.GoMap[k] = v
-	}
-	return out
-}

@@ -145,6 +145,9 @@ type identity struct {
 }
 
 func diff[T row[T]](key string, have, want []T) ([]Edit[T], error) {
+	if len(have) == 0 && len(want) == 0 {
+		return nil, nil // as most tables of most groups
+	}
 	byName, byUUID := map[string][]T{}, map[string]T{}
 	for _, h := range slices.SortedFunc(slices.Values(have), func(a, b T) int {
 		return strings.Compare(a.identity().uuid, b.identity().uuid)

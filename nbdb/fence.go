@@ -90,7 +90,7 @@ func (s *Session) take(ctx context.Context, f Fence) (*hold, error) {
 // if it does not exist.
 func (s *Session) readFence(ctx context.Context, row string) (uuid string, ids map[string]string, err error) {
 	results, err := s.session.Transact(ctx, libovsdb.Operation{
-		Op: libovsdb.OperationSelect, Table: nb.AddressSetTable, Where: []libovsdb.Condition{byName(row)}, Columns: []string{"_uuid", "external_ids"},
+		Op: libovsdb.OperationSelect, Table: nb.AddressSetTable, Where: byName(row), Columns: []string{"_uuid", "external_ids"},
 	})
 	switch {
 	case err != nil:
@@ -127,7 +127,7 @@ func takeFence(row string, exists bool, have, want map[string]string) []operatio
 			},
 		}}
 	}
-	where := []libovsdb.Condition{byName(row)}
+	where := byName(row)
 	return []operation{{
 		what: "make sure that nobody else has taken the fence",
 		Operation: libovsdb.Operation{

@@ -61,11 +61,7 @@ func TestFence(t *testing.T) {
 
 	// What a has in hand when it falls asleep is of no use when it wakes.
 	want := Rows{Ports: []Port{wantPort()}}
-	have, err := first.Rows(testKey, want)
-	if err != nil {
-		t.Fatal(err)
-	}
-	late, err := Diff(testKey, have, want)
+	late, err := Diff(testKey, first.Rows(testKey, want), want)
 	if err != nil {
 		t.Fatal(err)
 	}

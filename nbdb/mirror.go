@@ -35,8 +35,20 @@ type (
 	}
 )
 
+// GetUUID is as in generated models.
+func (m *addressSetModel) GetUUID() string { return m.UUID }
+
+// GetName is as in generated models.
+func (m *addressSetModel) GetName() string { return m.Name }
+
 // GetExternalIDs is as in generated models.
 func (m *addressSetModel) GetExternalIDs() map[string]string { return m.ExternalIDs }
+
+// GetUUID is as in generated models.
+func (m *portGroupModel) GetUUID() string { return m.UUID }
+
+// GetName is as in generated models.
+func (m *portGroupModel) GetName() string { return m.Name }
 
 // GetExternalIDs is as in generated models.
 func (m *portGroupModel) GetExternalIDs() map[string]string { return m.ExternalIDs }

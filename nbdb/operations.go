@@ -79,14 +79,14 @@ func writePorts(t *transaction, e Edit[PortGroup], find func(name string) (strin
 	var added, removed []any
 	for _, name := range e.columns.members.added {
 		if uuid, ok := find(name); ok {
-			added = append(added, libovsdb.UUID{GoUUID: uuid})
+			added = append(added, uuidAtom(uuid))
 		} else {
 			missing = append(missing, name)
 		}
 	}
 	for _, name := range e.columns.members.removed {
 		if uuid, ok := find(name); ok {
-			removed = append(removed, libovsdb.UUID{GoUUID: uuid})
+			removed = append(removed, uuidAtom(uuid))
 		}
 	}
 	t.row(e.Want.identity()).members("ports", added, removed)
@@ -128,14 +128,10 @@ func waitEmpty(s *Switch, ports []Edit[Port]) operation {
 	}
 }
 
-func byUUID(uuid string) []libovsdb.Condition {
-	return []libovsdb.Condition{libovsdb.NewCondition("_uuid", libovsdb.ConditionEqual, libovsdb.UUID{GoUUID: uuid})}
+func byName(name string) []libovsdb.Condition {
+	return []libovsdb.Condition{libovsdb.NewCondition("name", libovsdb.ConditionEqual, name)}
 }
 
-func uuidSet(uuids ...string) libovsdb.OvsSet {
-	s := set[libovsdb.UUID]()
-	for _, u := range uuids {
-		s.GoSet = append(s.GoSet, libovsdb.UUID{GoUUID: u})
-	}
-	return s
+func byUUID(uuid string) []libovsdb.Condition {
+	return []libovsdb.Condition{libovsdb.NewCondition("_uuid", libovsdb.ConditionEqual, uuidAtom(uuid))}
 }

@@ -5,6 +5,7 @@ package nbdb
 
 import (
 	"cmp"
+	"strings"
 
 	libovsdb "github.com/ovn-org/libovsdb/ovsdb"
 
@@ -83,7 +84,9 @@ func (p Port) columns(want Port) columns {
 	c.setStrings("addresses", p.Addresses, want.Addresses)
 	c.setStrings("port_security", p.PortSecurity, want.PortSecurity)
 	setOptional(&c, "tag_request", p.TagRequest, want.TagRequest)
-	setOptional(&c, "dhcpv4_options", libovsdb.UUID{GoUUID: p.DHCPv4Options}, libovsdb.UUID{GoUUID: want.DHCPv4Options})
+	if p.DHCPv4Options != want.DHCPv4Options {
+		c.values["dhcpv4_options"] = uuidSet(strings.Fields(want.DHCPv4Options)...)
+	}
 	if !sameBool(p.Enabled, want.Enabled) {
 		c.values["enabled"] = set[bool]()
 		if want.Enabled != nil {

@@ -4,11 +4,9 @@
 package nbdb
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/ovn-org/libovsdb/model"
-	libovsdb "github.com/ovn-org/libovsdb/ovsdb"
 
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/models/nb"
 )
@@ -16,7 +14,7 @@ import (
 // Rows are the rows of a group, and, as Diff needs them, the rows that have the
 // names of wanted ones and of those that they are on. Members are the same from
 // call to call, and each call brings them up to date.
-func (s *Session) Rows(key string, want Rows) (rows Rows, err error) {
+func (s *Session) Rows(key string, want Rows) Rows {
 	s.mirrors.Lock()
 	defer s.mirrors.Unlock()
 	on := func(a ACL) string { return a.On }
@@ -29,53 +27,29 @@ func (s *Session) Rows(key string, want Rows) (rows Rows, err error) {
 		pick(want.RouterPolicies, func(p RouterPolicy) string { return p.Router }),
 	)
 	groups := slices.Concat(names(want.PortGroups), pick(want.ACLs, on))
-
-	q := query{session: s, key: key}
-	rows.Switches = read(&q, nb.LogicalSwitchTable, byNames(switches), switchFromModel)
-	rows.Ports = read(&q, nb.LogicalSwitchPortTable, byNames(names(want.Ports)), portFromModel)
-	rows.PortGroups = read(&q, nb.PortGroupTable, byNames(groups), s.portGroupFromModel)
-	rows.AddressSets = read(&q, nb.AddressSetTable, byNames(names(want.AddressSets)), addressSetFromModel)
-	rows.ACLs = read(&q, nb.ACLTable, byIDs(pick(want.ACLs, func(a ACL) map[string]string { return a.ExternalIDs })), aclFromModel)
-	rows.QoS = read(&q, nb.QoSTable, byIDs(pick(want.QoS, func(q QoS) map[string]string { return q.ExternalIDs })), qosFromModel)
-	rows.Routers = read(&q, nb.LogicalRouterTable, byNames(routers), routerFromModel)
-	rows.RouterPorts = read(&q, nb.LogicalRouterPortTable, byNames(names(want.RouterPorts)), routerPortFromModel)
-	rows.RouterPolicies = read(&q, nb.LogicalRouterPolicyTable,
-		byIDs(pick(want.RouterPolicies, func(p RouterPolicy) map[string]string { return p.ExternalIDs })), routerPolicyFromModel)
-	if q.err != nil {
-		return Rows{}, q.err
+	return Rows{
+		Switches:       read(s, nb.LogicalSwitchTable, key, switches, switchFromModel),
+		Ports:          read(s, nb.LogicalSwitchPortTable, key, names(want.Ports), portFromModel),
+		PortGroups:     read(s, nb.PortGroupTable, key, groups, s.portGroupFromModel),
+		AddressSets:    read(s, nb.AddressSetTable, key, names(want.AddressSets), addressSetFromModel),
+		ACLs:           read(s, nb.ACLTable, key, names(want.ACLs), aclFromModel),
+		QoS:            read(s, nb.QoSTable, key, names(want.QoS), qosFromModel),
+		Routers:        read(s, nb.LogicalRouterTable, key, routers, routerFromModel),
+		RouterPorts:    read(s, nb.LogicalRouterPortTable, key, names(want.RouterPorts), routerPortFromModel),
+		RouterPolicies: read(s, nb.LogicalRouterPolicyTable, key, names(want.RouterPolicies), routerPolicyFromModel),
 	}
-	return rows, nil
 }
 
-// query reads the rows of a group from several tables. It stops at the first
-// error.
-type query struct {
-	session *Session
-	key     string
-	err     error
-}
-
-// read returns each row once that the group owns or that meets one of the
-// conditions, all of which an index answers.
-func read[M model.Model, T any](q *query, table string, anyOf []libovsdb.Condition, fromModel func(M) T) []T {
+// read returns each row once that the group owns or that has one of the names.
+func read[M model.Model, T any](s *Session, table, key string, names []string, fromModel func(M) T) []T {
+	handles := []handle{{table: table, owner: key}}
+	for _, name := range names {
+		handles = append(handles, handle{table: table, name: name})
+	}
 	var rows []T
-	seen := map[string]bool{}
-	if q.session.spread.has(q.key, table) {
-		anyOf = append(anyOf, byKey(OwnerKey, q.key))
-	}
-	for _, condition := range anyOf {
-		if q.err != nil {
-			return nil
-		}
-		found, err := q.session.session.Cache().Table(table).RowsByCondition([]libovsdb.Condition{condition})
-		if err != nil {
-			q.err = fmt.Errorf("find rows of %s: %w", table, err)
-		}
-		for uuid, m := range found {
-			if !seen[uuid] {
-				seen[uuid] = true
-				rows = append(rows, fromModel(m.(M)))
-			}
+	for _, uuid := range s.index.find(handles...) {
+		if row, ok := s.session.Cache().Table(table).Row(uuid).(M); ok {
+			rows = append(rows, fromModel(row))
 		}
 	}
 	return rows
@@ -91,29 +65,6 @@ func pick[T, V any](rows []T, value func(T) V) []V {
 
 func names[T row[T]](rows []T) []string {
 	return pick(rows, func(r T) string { return r.identity().name })
-}
-
-func byNames(names []string) []libovsdb.Condition {
-	slices.Sort(names)
-	return pick(slices.Compact(names), byName)
-}
-
-func byName(name string) libovsdb.Condition {
-	return libovsdb.NewCondition("name", libovsdb.ConditionEqual, name)
-}
-
-// byIDs finds rows that have external_ids instead of names.
-func byIDs(externalIDs []map[string]string) []libovsdb.Condition {
-	return pick(externalIDs, func(ids map[string]string) libovsdb.Condition {
-		if ids[IDKey] != "" {
-			return byKey(IDKey, ids[IDKey])
-		}
-		return byKey(OwnIDKey, ids[OwnIDKey])
-	})
-}
-
-func byKey(key, value string) libovsdb.Condition {
-	return libovsdb.NewCondition("external_ids", libovsdb.ConditionIncludes, ovsMap(map[string]string{key: value}))
 }
 
 func addressSetFromModel(m *addressSetModel) AddressSet {
@@ -137,6 +88,10 @@ func (s *Session) portName(uuid string) (string, bool) {
 }
 
 func (s *Session) portUUID(name string) (string, bool) {
-	uuid, row, err := s.session.Cache().Table(nb.LogicalSwitchPortTable).RowByModel(&nb.LogicalSwitchPort{Name: name})
-	return uuid, err == nil && row != nil
+	for _, uuid := range s.index.find(handle{table: nb.LogicalSwitchPortTable, name: name}) {
+		if called, ok := s.portName(uuid); ok && called == name {
+			return uuid, true
+		}
+	}
+	return "", false
 }

@@ -26,7 +26,7 @@ func (s *Session) recompute(changes []Change) []operation {
 	if !slices.ContainsFunc(changes, rules) || slices.ContainsFunc(changes, switches) {
 		return nil
 	}
-	for _, row := range s.session.Cache().Table(nb.LogicalSwitchTable).Rows() {
+	for _, row := range s.session.Cache().Table(nb.LogicalSwitchTable).RowsShallow() {
 		if !isGroup(owner(row)) {
 			continue
 		}

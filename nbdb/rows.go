@@ -127,6 +127,8 @@ func with(m map[string]string, key, value string) map[string]string {
 // rowUUID is the UUID of a row of ours that does not exist yet: a function of
 // what it is, so that whoever creates it twice is refused the second time.
 func rowUUID(table, name string) string {
-	space := uuid.NewSHA1(uuid.NameSpaceDNS, []byte(OwnerKey))
-	return uuid.NewSHA1(space, []byte(table+" "+name)).String()
+	return uuid.NewSHA1(rowSpace, []byte(table+" "+name)).String()
 }
+
+// rowSpace is the name space of these UUIDs (RFC 9562, 6.5).
+var rowSpace = uuid.NewSHA1(uuid.NameSpaceDNS, []byte(OwnerKey))

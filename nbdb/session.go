@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 
@@ -68,13 +67,6 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("northbound database: %w", err)
 	}
-	indexes := map[string][]model.ClientIndex{}
-	for table, keys := range indexed() {
-		for _, key := range keys {
-			indexes[table] = append(indexes[table], model.ClientIndex{Columns: []model.ColumnKey{key}})
-		}
-	}
-	dbModel.SetIndexes(indexes)
 	out.Model = dbModel
 	return &Client{out, cfg.Fence}, nil
 }
@@ -99,23 +91,6 @@ func monitored() []client.MonitorOption {
 	}
 }
 
-// indexed are the columns that rows are found by.
-func indexed() map[string][]model.ColumnKey {
-	owner, name := model.ColumnKey{Column: "external_ids", Key: OwnerKey}, model.ColumnKey{Column: "name"}
-	id, ownID := model.ColumnKey{Column: "external_ids", Key: IDKey}, model.ColumnKey{Column: "external_ids", Key: OwnIDKey}
-	return map[string][]model.ColumnKey{
-		nb.LogicalSwitchTable:       {owner, name},
-		nb.LogicalSwitchPortTable:   {owner, name},
-		nb.PortGroupTable:           {owner, name},
-		nb.AddressSetTable:          {owner, name},
-		nb.ACLTable:                 {owner, id, ownID},
-		nb.QoSTable:                 {owner, id, ownID},
-		nb.LogicalRouterTable:       {owner, name},
-		nb.LogicalRouterPortTable:   {owner, name},
-		nb.LogicalRouterPolicyTable: {owner, id, ownID},
-	}
-}
-
 // Run calls serve with a session, again with a new one when that is lost, until
 // ctx ends or somebody else leads; the error is the reason, ErrSuperseded in
 // that case. The context that serve gets ends with its session. serve returns
@@ -137,11 +112,7 @@ func (c *Client) Run(ctx context.Context, serve func(ctx context.Context, s *Ses
 				return err
 			}
 		}
-		session, err := newSession(s, held)
-		if err != nil {
-			return err
-		}
-		return serve(ctx, session)
+		return serve(ctx, newSession(s, held))
 	})
 	return context.Cause(ctx)
 }
@@ -155,12 +126,11 @@ type Session struct {
 
 	mirrors sync.Mutex // see mirror
 	missing missing
-	spread  spread
+	index   *index
 }
 
-func newSession(s *ovsdb.Session, held *hold) (*Session, error) {
-	session := &Session{session: s, held: held, missing: missing{keys: map[string]map[string]bool{}}}
-	return session, session.spread.follow(s.Cache())
+func newSession(s *ovsdb.Session, held *hold) *Session {
+	return &Session{session: s, held: held, missing: missing{keys: map[string]map[string]bool{}}, index: newIndex(s.Cache())}
 }
 
 // Watch calls changed with the key of the group of each row that comes, changes
@@ -198,20 +168,8 @@ func owner(row model.Model) string {
 func isGroup(owner string) bool { return owner != "" && owner != fenceOwner }
 
 // Keys are the keys of all groups that have rows.
-func (s *Session) Keys() ([]string, error) {
-	keys := map[string]bool{}
-	for table := range indexed() {
-		index, err := s.session.Cache().Table(table).Index("external_ids|" + OwnerKey)
-		if err != nil {
-			return nil, fmt.Errorf("rows of %s by owner: %w", table, err)
-		}
-		for key := range index {
-			if key := key.(string); isGroup(key) {
-				keys[key] = true
-			}
-		}
-	}
-	return slices.Collect(maps.Keys(keys)), nil
+func (s *Session) Keys() []string {
+	return slices.DeleteFunc(s.index.owners(), func(owner string) bool { return !isGroup(owner) })
 }
 
 // ErrRefused is a transaction that the server got and did not make.
@@ -235,12 +193,15 @@ func (s *Session) Apply(ctx context.Context, changes ...Change) error {
 	if len(ops) == 0 {
 		return nil
 	}
-	s.spread.write(changes)
 	ops = append(ops, s.recompute(changes)...)
 	if s.held != nil {
 		ops = append([]operation{s.held.wait()}, ops...)
 	}
-	return s.transact(ctx, ops)
+	if err := s.transact(ctx, ops); err != nil {
+		return err
+	}
+	s.index.wrote(changes)
+	return nil
 }
 
 func (s *Session) transact(ctx context.Context, ops []operation) error {

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -138,11 +139,7 @@ func (r *running) next(t testing.TB) *Session {
 
 func apply(t testing.TB, s *Session, key string, want Rows) (Change, error) {
 	t.Helper()
-	have, err := s.Rows(key, want)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := Diff(key, have, want)
+	c, err := Diff(key, s.Rows(key, want), want)
 	if err != nil {
 		return c, err
 	}
@@ -155,9 +152,7 @@ func mustApply(t testing.TB, s *Session, key string, want Rows) Change {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if have, err := s.Rows(key, want); err != nil {
-		t.Fatal(err)
-	} else if again, err := Diff(key, have, want); err != nil || !again.Empty() {
+	if again, err := Diff(key, s.Rows(key, want), want); err != nil || !again.Empty() {
 		t.Fatalf("after %s is applied there is still (error %v)\n%s", key, err, again)
 	}
 	return c
@@ -190,10 +185,10 @@ func TestApply(t *testing.T) {
 	if got := srv.nbctl(t, "--bare", "--columns=ports", "list", "Logical_Switch"); len(strings.Fields(got)) != 2 {
 		t.Errorf("ports of the switch: %s", got)
 	}
-	keys, err := s.Keys()
+	keys := s.Keys()
 	slices.Sort(keys)
-	if d := cmp.Diff([]string{"network/net", testKey}, slices.Compact(keys)); d != "" || err != nil {
-		t.Errorf("keys (-want +got), error %v:\n%s", err, d)
+	if d := cmp.Diff([]string{"network/net", testKey}, keys); d != "" {
+		t.Errorf("keys (-want +got):\n%s", d)
 	}
 
 	// Every column in use changes, and other programs' keys stay.
@@ -213,9 +208,8 @@ func TestApply(t *testing.T) {
 			t.Errorf("%s is %s, want %s", column, got, value)
 		}
 	}
-	have, err := s.Rows(testKey, Rows{})
-	if err != nil || len(have.Ports) != 1 || !have.Ports[0].Up {
-		t.Errorf("port is not up (error %v):\n%s", err, have)
+	if have := s.Rows(testKey, Rows{}); len(have.Ports) != 1 || !have.Ports[0].Up {
+		t.Errorf("port is not up:\n%s", have)
 	}
 
 	// A switch is removed only with the ports of its own group.
@@ -266,16 +260,46 @@ func TestRefusedAtCommit(t *testing.T) {
 	s := session(t, srv)
 	mustApply(t, s, "network/net", networkRows())
 	want := Rows{Ports: []Port{wantPort()}}
-	have, err := s.Rows(testKey, want)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := Diff(testKey, have, want)
+	c, err := Diff(testKey, s.Rows(testKey, want), want)
 	if err != nil {
 		t.Fatal(err)
 	}
 	srv.nbctl(t, "lsp-add", testSwitch, testPort)
 	if err := s.Apply(t.Context(), c); !errors.Is(err, ErrRefused) {
 		t.Errorf("error %v, want a refusal", err)
+	}
+}
+
+// What Apply has written, Rows gives when Apply has returned, however late libovsdb tells
+// of it and of what was there before.
+func TestRowsAfterApply(t *testing.T) {
+	s := session(t, startServer(t))
+	mustApply(t, s, "network/net", networkRows())
+	want := Rows{Ports: []Port{wantPort()}}
+	for i := range 300 {
+		for _, now := range []Rows{want, {}} {
+			mustApply(t, s, testKey, now)
+			owned, named := s.Rows(testKey, Rows{}), s.Rows("another", want)
+			if len(owned.Ports) != len(now.Ports) || len(named.Ports) != len(now.Ports) {
+				t.Fatalf("round %d: want %d port, got %d by its owner and %d by its name", i, len(now.Ports), len(owned.Ports), len(named.Ports))
+			}
+		}
+	}
+	// That it went before may be told after it has come again.
+	mustApply(t, s, testKey, want)
+	for _, row := range s.session.Cache().Table("Logical_Switch_Port").Rows() {
+		s.index.remove("Logical_Switch_Port", row)
+	}
+	if have := s.Rows(testKey, Rows{}); len(have.Ports) != 1 {
+		t.Errorf("after a late event: %d ports", len(have.Ports))
+	}
+	mustApply(t, s, testKey, Rows{})
+	// What is gone is gone from the index, too, when libovsdb has told of it.
+	deadline := time.Now().Add(10 * time.Second)
+	for left := -1; left != 0; {
+		if left = len(s.index.find(handle{table: "Logical_Switch_Port", owner: testKey})); left != 0 && time.Now().After(deadline) {
+			t.Fatalf("%d rows are left in the index", left)
+		}
+		runtime.Gosched()
 	}
 }

@@ -27,15 +27,15 @@ type write struct {
 	table, uuid, name string
 	insert            bool
 	values            libovsdb.Row
-	mutations         []libovsdb.Mutation         // of maps
-	sets              map[string]*libovsdb.OvsSet // to insert, by column
-	without           map[string]*libovsdb.OvsSet // to delete
+	mutations         []libovsdb.Mutation // of maps
+	sets              map[string][]any    // elements to insert, by column
+	without           map[string][]any    // to delete
 }
 
 func (t *transaction) row(id identity) *write {
 	w := t.rows[id.uuid]
 	if w == nil {
-		w = &write{table: id.table, uuid: id.uuid, name: id.name, sets: map[string]*libovsdb.OvsSet{}, without: map[string]*libovsdb.OvsSet{}}
+		w = &write{table: id.table, uuid: id.uuid, name: id.name, sets: map[string][]any{}, without: map[string][]any{}}
 		t.rows[id.uuid] = w
 		t.order = append(t.order, w)
 	}
@@ -48,14 +48,10 @@ func (w *write) members(column string, add, remove []any) {
 	gather(w.without, column, remove)
 }
 
-func gather(sets map[string]*libovsdb.OvsSet, column string, elements []any) {
-	if len(elements) == 0 {
-		return
+func gather(sets map[string][]any, column string, elements []any) {
+	if len(elements) > 0 {
+		sets[column] = append(sets[column], elements...)
 	}
-	if sets[column] == nil {
-		sets[column] = &libovsdb.OvsSet{}
-	}
-	sets[column].GoSet = append(sets[column].GoSet, elements...)
 }
 
 // remove deletes a row, unless it is of a table whose rows the server deletes
@@ -73,7 +69,7 @@ func (t *transaction) remove(id identity) {
 func (t *transaction) place(p placement) {
 	switch p.action {
 	case attach:
-		t.row(p.parent).members(p.column.name, []any{libovsdb.UUID{GoUUID: p.child.uuid}}, nil)
+		t.row(p.parent).members(p.column.name, []any{uuidAtom(p.child.uuid)}, nil)
 	case verify:
 		t.checks = append(t.checks, waitPlaced(p))
 	case detach:
@@ -126,7 +122,7 @@ func (w *write) operations() []operation {
 			op.Row[m.Column] = m.Value
 		}
 		for column, elements := range w.sets {
-			op.Row[column] = *elements
+			op.Row[column] = set(elements...)
 		}
 		return []operation{{Operation: op, what: "insert " + w.table + " " + w.name}}
 	}
@@ -140,10 +136,10 @@ func (w *write) operations() []operation {
 	}
 	mutations := slices.Clone(w.mutations)
 	for _, column := range slices.Sorted(maps.Keys(w.without)) {
-		mutations = append(mutations, *libovsdb.NewMutation(column, libovsdb.MutateOperationDelete, *w.without[column]))
+		mutations = append(mutations, *libovsdb.NewMutation(column, libovsdb.MutateOperationDelete, set(w.without[column]...)))
 	}
 	for _, column := range slices.Sorted(maps.Keys(w.sets)) {
-		mutations = append(mutations, *libovsdb.NewMutation(column, libovsdb.MutateOperationInsert, *w.sets[column]))
+		mutations = append(mutations, *libovsdb.NewMutation(column, libovsdb.MutateOperationInsert, set(w.sets[column]...)))
 	}
 	if len(mutations) > 0 {
 		mutate := op

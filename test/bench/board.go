@@ -27,8 +27,10 @@ func newBoard[V any]() *board[V] {
 	return &board[V]{now: map[string]sighting[V]{}, changed: make(chan struct{})}
 }
 
-func (b *board[V]) put(name string, value V) {
-	at := time.Now()
+func (b *board[V]) put(name string, value V) { b.putAt(name, value, time.Now()) }
+
+// putAt is put of what was seen a moment ago.
+func (b *board[V]) putAt(name string, value V, at time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.now[name] = sighting[V]{value, at}

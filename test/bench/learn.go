@@ -50,7 +50,7 @@ func (b *bench) learn(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer nb.client.Close()
+	defer nb.close()
 	l := &learning{installation: s, nb: nb, network: s.LAN()}
 	if err := l.measure(ctx); err != nil {
 		return fmt.Errorf("%w\n%s", err, s.Logs())

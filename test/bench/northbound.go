@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -27,16 +26,6 @@ const (
 	portTable   = "Logical_Switch_Port"
 	setTable    = "Address_Set"
 )
-
-// logicalPort is what is seen of a row of Logical_Switch_Port.
-type logicalPort struct {
-	UUID      string   `ovsdb:"_uuid"`
-	Name      string   `ovsdb:"name"`
-	Addresses []string `ovsdb:"addresses"`
-}
-
-func (p logicalPort) exists() bool { return p.UUID != "" }
-func (p logicalPort) gone() bool   { return p.UUID == "" }
 
 // addressSet is what is seen of a row of Address_Set.
 type addressSet struct {
@@ -95,16 +84,12 @@ func (r *setRow) CloneModel() model.Model {
 // CloneModelInto is CloneModel to another row.
 func (r *setRow) CloneModelInto(to model.Model) { *to.(*setRow) = *r.CloneModel().(*setRow) }
 
-// has reports whether the port has just this string of addresses.
-func (p logicalPort) has(addresses string) bool {
-	return slices.Equal(p.Addresses, []string{addresses})
-}
-
 // northbound is a client of OVN's northbound database: it sees rows come, change
 // and go, and writes bare ones, which nobody but it has to do with.
 type northbound struct {
 	endpoint string
 	client   client.Client
+	watch    *portWatch
 	ports    *board[logicalPort] // by name
 	sets     *board[addressSet]  // by their id without its owner
 	// switchUUID is the switch that has all the ports, bare ones too.
@@ -113,7 +98,7 @@ type northbound struct {
 
 // dialNorthbound connects, and returns when all ports there are have been seen.
 func dialNorthbound(ctx context.Context, endpoint string) (*northbound, error) {
-	database, err := model.NewClientDBModel("OVN_Northbound", map[string]model.Model{portTable: &logicalPort{}, setTable: &setRow{}})
+	database, err := model.NewClientDBModel("OVN_Northbound", map[string]model.Model{setTable: &setRow{}})
 	if err != nil {
 		return nil, err
 	}
@@ -125,38 +110,41 @@ func dialNorthbound(ctx context.Context, endpoint string) (*northbound, error) {
 	if err := c.Connect(ctx); err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", endpoint, err)
 	}
-	n := &northbound{endpoint: endpoint, client: c, ports: newBoard[logicalPort](), sets: newBoard[addressSet]()}
+	w, err := watchPorts(endpoint)
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	n := &northbound{endpoint: endpoint, client: c, watch: w, ports: w.ports, sets: newBoard[addressSet]()}
 	c.Cache().AddEventHandler(&cache.EventHandlerFuncs{
 		AddFunc:    func(_ string, row model.Model) { n.see(row, true) },
 		UpdateFunc: func(_ string, _, row model.Model) { n.see(row, true) },
 		DeleteFunc: func(_ string, row model.Model) { n.see(row, false) },
 	})
-	p := &logicalPort{}
 	a := &setRow{}
-	tables := c.NewMonitor(client.WithTable(p, &p.Name, &p.Addresses), client.WithTable(a, &a.Name, &a.ExternalIDs, &a.Addresses))
-	if _, err := c.Monitor(ctx, tables); err != nil {
-		c.Close()
+	if _, err := c.Monitor(ctx, c.NewMonitor(client.WithTable(a, &a.Name, &a.ExternalIDs, &a.Addresses))); err != nil {
+		n.close()
 		return nil, fmt.Errorf("monitor %s: %w", endpoint, err)
 	}
 	return n, nil
 }
 
 func (n *northbound) see(row model.Model, exists bool) {
-	switch row := row.(type) {
-	case *logicalPort:
-		if exists {
-			n.ports.put(row.Name, *row)
-		} else {
-			n.ports.put(row.Name, logicalPort{})
-		}
-	case *setRow:
-		_, id, _ := strings.Cut(row.ExternalIDs["k8s.ovn.org/id"], ":")
-		if exists {
-			n.sets.put(":"+id, addressSet{row.UUID, row.elements.size()})
-		} else {
-			n.sets.put(":"+id, addressSet{})
-		}
+	set, ok := row.(*setRow)
+	if !ok {
+		return
 	}
+	_, id, _ := strings.Cut(set.ExternalIDs["k8s.ovn.org/id"], ":")
+	if exists {
+		n.sets.put(":"+id, addressSet{set.UUID, set.elements.size()})
+	} else {
+		n.sets.put(":"+id, addressSet{})
+	}
+}
+
+func (n *northbound) close() {
+	n.client.Close()
+	n.watch.close()
 }
 
 // bareSet makes an address set that nobody uses, and then puts an address into it

@@ -76,7 +76,7 @@ func (s *system) readAll(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer nb.client.Close()
+	defer nb.close()
 	_, err = nb.ports.await(ctx, localnetPort, logicalPort.exists)
 	return time.Since(began), err
 }
