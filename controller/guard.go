@@ -77,8 +77,7 @@ func (in *inputs) guardMemberships(k key, p *pod, e entry, network string) []mem
 	if !in.guarded[network] {
 		return nil
 	}
-	rows := in.compiler(network).OpenPortGuard()
-	ports, taken := rows.PortGroups[0].Name, rows.AddressSets[0].Name
+	ports, taken := in.compiler(network).OpenPorts().Name, in.compiler(network).PinnedAddresses().Name
 	var out []membership
 	add := func(row, element string) {
 		// One machine can be gateway and DHCP server.
@@ -114,15 +113,15 @@ func (in *inputs) keptMemberships(k key) []membership {
 	if !h.present || !in.guarded[h.network] || !in.desiredPort(k).keep {
 		return nil
 	}
-	rows := in.compiler(h.network).OpenPortGuard()
+	guard := in.compiler(h.network)
 	var out []membership
 	addrs := strings.Fields(h.addrs)
 	if in.pods[k.podName()].vm != "" && (h.open || len(addrs) == 0) {
-		out = append(out, membership{networkKey(h.network), rows.PortGroups[0].Name, podnet.PortName(k.nadKey, k.namespace, k.pod)})
+		out = append(out, membership{networkKey(h.network), guard.OpenPorts().Name, podnet.PortName(k.nadKey, k.namespace, k.pod)})
 	}
 	if !h.open {
 		for _, a := range addrs {
-			out = append(out, membership{networkKey(h.network), rows.AddressSets[0].Name, a})
+			out = append(out, membership{networkKey(h.network), guard.PinnedAddresses().Name, a})
 		}
 	}
 	return out

@@ -128,7 +128,7 @@ func (in *inputs) standing(k key, e entry, network string, ip netip.Addr) standi
 		}
 	}
 	// What open ports may not claim has the gateways and servers of all ports.
-	if taken := in.compiler(network).OpenPortGuard().AddressSets[0].Name; s.holder == "" && in.roll.row(taken).Has(ip.String()) {
+	if taken := in.compiler(network).PinnedAddresses().Name; s.holder == "" && in.roll.row(taken).Has(ip.String()) {
 		s.gateways = append(slices.Clone(s.gateways), ip)
 	}
 	return s

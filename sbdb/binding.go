@@ -87,14 +87,7 @@ func (v *View) serveBindings(ctx context.Context, s *ovsdb.Session, synced func(
 		},
 		DeleteFunc: func(_ string, row model.Model) { tell(row) },
 	})
-	v.mu.Lock()
-	v.session = s
-	v.mu.Unlock()
-	defer func() {
-		v.mu.Lock()
-		v.session = nil
-		v.mu.Unlock()
-	}()
+	defer v.use(&v.session, s)()
 	synced()
 	<-ctx.Done()
 	return fmt.Errorf("bindings: %w", ctx.Err())

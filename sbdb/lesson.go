@@ -124,14 +124,7 @@ func (v *View) serveLessons(ctx context.Context, s *ovsdb.Session, taught func(r
 			taught(b.LogicalPort, b.MAC)
 		}
 	}
-	v.mu.Lock()
-	v.lessons = s
-	v.mu.Unlock()
-	defer func() {
-		v.mu.Lock()
-		v.lessons = nil
-		v.mu.Unlock()
-	}()
+	defer v.use(&v.lessons, s)()
 	s.Cache().AddEventHandler(&cache.EventHandlerFuncs{
 		AddFunc: func(_ string, row model.Model) { tell(row) },
 		// A row has one address and whoever claimed it last.

@@ -78,6 +78,17 @@ func New(cfg Config) (*View, error) {
 	return v, nil
 }
 
+// use makes a session the one of a kind, until end is called.
+func (v *View) use(kind **ovsdb.Session, s *ovsdb.Session) (end func()) {
+	set := func(s *ovsdb.Session) {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		*kind = s
+	}
+	set(s)
+	return func() { set(nil) }
+}
+
 // Run keeps the view in step until ctx ends, and returns its error.
 //
 //   - synced is called at the begin of each session of bindings: what changed

@@ -23,14 +23,23 @@ func (n Network) DHCPServerGuard(switchName, localnetPort string) []nbdb.ACL {
 	return []nbdb.ACL{physical, n.guard(switchName, "podPorts", "dhcpServerGuard", matchServing)}
 }
 
+// OpenPorts is the port group of the ports that no address is pinned to.
+func (n Network) OpenPorts() nbdb.PortGroup {
+	return n.portGroup(ownerCluster, id{idName, "openPorts"})
+}
+
+// PinnedAddresses is the address set of what open ports must not speak for.
+func (n Network) PinnedAddresses() nbdb.AddressSet {
+	return n.addressSet(ownerCluster, id{idName, "pinnedAddresses"})
+}
+
 // OpenPortGuard keeps the ports that no address is pinned to from speaking for
 // others: a port group for them, its ACL, and an address set, for what is not
 // theirs: the addresses of the network's gateways and DHCP servers, and those
 // that are pinned to other ports. It can't stop what OVN allows before any ACL:
 // IPv6 neighbor discovery, router advertisements included, and MLD.
 func (n Network) OpenPortGuard() nbdb.Rows {
-	group := n.portGroup(ownerCluster, id{idName, "openPorts"})
-	taken := n.addressSet(ownerCluster, id{idName, "pinnedAddresses"})
+	group, taken := n.OpenPorts(), n.PinnedAddresses()
 	match := fmt.Sprintf("(arp.spa == {$%s} || ip4.src == {$%s} || ip6)", taken.Name, taken.Name)
 	return nbdb.Rows{
 		PortGroups:  []nbdb.PortGroup{group},

@@ -27,7 +27,8 @@ func (s *Store[T]) append(path string, version []byte) error {
 }
 
 // create writes the first version of a record to its file, which may be there, left by a
-// write that has failed.
+// write that has failed. It is for a Store that is deferred: after a power failure there
+// can be a file whose version is not all there.
 func (s *Store[T]) create(path string, version []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -36,10 +37,7 @@ func (s *Store[T]) create(path string, version []byte) error {
 	if err := s.write(f, version); err != nil {
 		return errors.Join(err, os.Remove(path))
 	}
-	if s.deferred {
-		return nil
-	}
-	return s.syncDir()
+	return nil
 }
 
 // replace makes a version the only one of a record's file.

@@ -181,9 +181,9 @@ func (s *Store[T]) Put(key string, record T) error {
 	defer s.end(key)
 	size := len(data)
 	switch {
-	case !there:
+	case !there && s.deferred:
 		err = s.create(path, data)
-	case old.size+size <= maxFile:
+	case there && old.size+size <= maxFile:
 		size += old.size
 		err = s.append(path, data)
 	default:

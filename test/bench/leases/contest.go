@@ -9,7 +9,7 @@ import (
 )
 
 // contestRuns is how often each of those that take part has its turn.
-const contestRuns = 3
+const contestRuns = 5
 
 // client is who gets leases for pods.
 type client interface {

@@ -31,7 +31,7 @@ import (
 )
 
 // timeLimit is for all of it.
-const timeLimit = 3 * time.Minute
+const timeLimit = 5 * time.Minute
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
