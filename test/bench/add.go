@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/bench/times"
 )
 
 const (
@@ -73,7 +75,7 @@ func (c *containers) measure(ctx context.Context, plugin string, t *table) error
 
 // yardsticks are what the parts of an ADD are held against.
 type yardsticks struct {
-	patch, version times
+	patch, version times.Times
 	tools          toolTimes
 }
 
@@ -99,5 +101,5 @@ func (y yardsticks) row(s step) row {
 	case "acquire lease":
 		return latency(figure, s.times, "udhcpc", y.tools.lease)
 	}
-	return row{figure: figure, got: s.times.String()}
+	return row{figure: figure, got: percentiles(s.times)}
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/bench/times"
 )
 
 // burst creates pods that have their lease already, as fast as the API takes
@@ -43,7 +45,7 @@ func (s *system) burst(ctx context.Context, n int) error {
 		figure:    fmt.Sprintf("burst of %d pods after %d", len(fresh), len(s.pods)),
 		got:       fmt.Sprintf("%.0f pods/s", rate(last.Sub(began))),
 		yardstick: fmt.Sprintf("the API alone, in the same burst %.0f pods/s", rate(created)),
-		ratio:     ratio(last.Sub(began), created),
+		ratio:     times.Ratio(last.Sub(began), created),
 	}
 	if len(s.pods) == 0 {
 		r = r.against("≥ 300 pods/s", "300 pods/s")

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/bench/times"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/site"
 )
 
@@ -28,8 +29,8 @@ type pod = *corev1.Pod
 // calls are how long calls of the CNI plugin took, by sandbox.
 type calls map[string]time.Duration
 
-func (c calls) times() times {
-	var t times
+func (c calls) times() times.Times {
+	var t times.Times
 	for _, took := range c {
 		t = append(t, took)
 	}
@@ -98,8 +99,8 @@ func (c *containers) call(ctx context.Context, command string, pods []pod, paral
 }
 
 // patch times a patch of each pod.
-func (c *containers) patch(ctx context.Context, pods []pod) (times, error) {
-	var t times
+func (c *containers) patch(ctx context.Context, pods []pod) (times.Times, error) {
+	var t times.Times
 	for _, p := range pods {
 		began := time.Now()
 		_, err := c.plane.Client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.MergePatchType,
@@ -113,8 +114,8 @@ func (c *containers) patch(ctx context.Context, pods []pod) (times, error) {
 }
 
 // version times the plugin's VERSION, run as the calls are.
-func (c *containers) version(ctx context.Context, plugin string) (times, error) {
-	var t times
+func (c *containers) version(ctx context.Context, plugin string) (times.Times, error) {
+	var t times.Times
 	for range addSamples {
 		took, err := versionOf(c.Lab.Nodes[0].Command(ctx, plugin))
 		if err != nil {

@@ -6,6 +6,8 @@ package main
 import (
 	"context"
 	"fmt"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/bench/times"
 )
 
 // costSamples is how many pods are deleted and created again.
@@ -34,7 +36,7 @@ func (s *system) cost(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	each := milliseconds(after-before) / costSamples
+	each := times.Milliseconds(after-before) / costSamples
 	r := row{figure: fmt.Sprintf("CPU for a pod deleted and created, %d ports", len(s.pods)), got: fmt.Sprintf("%.2f ms", each)}
 	if s.first.cost == 0 {
 		s.first.cost = each

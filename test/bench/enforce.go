@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/podnet"
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/bench/times"
 )
 
 const (
@@ -105,7 +106,7 @@ func (e *enforcement) measure(ctx context.Context, t *table) (err error) {
 	}
 	return e.sending(ctx, func(ctx context.Context) error {
 		progress("%d changes of an address, and as many by hand", enforcements)
-		var allowed, refused, allowedByHand, refusedByHand times
+		var allowed, refused, allowedByHand, refusedByHand times.Times
 		if err := e.changes(ctx, e.annotate, &allowed, &refused); err != nil {
 			return err
 		}
@@ -204,7 +205,7 @@ func (e *enforcement) send(ctx context.Context) error {
 
 // changes has the sender's address change again and again, and notes how long it
 // takes until the new one gets through, and the old one no more.
-func (e *enforcement) changes(ctx context.Context, change func(ctx context.Context, from, to netip.Addr) error, allowed, refused *times) error {
+func (e *enforcement) changes(ctx context.Context, change func(ctx context.Context, from, to netip.Addr) error, allowed, refused *times.Times) error {
 	for n := range enforcements + 1 {
 		from, to := e.host(n+1), e.host(n)
 		began := time.Now()

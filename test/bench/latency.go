@@ -10,6 +10,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/bench/times"
 )
 
 const (
@@ -23,9 +25,9 @@ const (
 
 // latencies are the times of one kind of change.
 type latencies struct {
-	seen     times // from the moment that a watch tells of the annotation
-	returned times // from the end of the call that changed it
-	call     times
+	seen     times.Times // from the moment that a watch tells of the annotation
+	returned times.Times // from the end of the call that changed it
+	call     times.Times
 }
 
 // latency measures how long the database takes to follow an annotation, with
@@ -33,7 +35,7 @@ type latencies struct {
 func (s *system) latency(ctx context.Context) error {
 	progress("controller: single changes at %d ports", len(s.pods))
 	var announced, leased latencies
-	var insert, update, floor times
+	var insert, update, floor times.Times
 	err := s.guarded(ctx, func(ctx context.Context) error {
 		for i := range latencySamples {
 			a := attachmentOf(firstSample + i)
@@ -56,7 +58,7 @@ func (s *system) latency(ctx context.Context) error {
 	if at := s.first.announced; at > 0 {
 		goal, upstream = fmt.Sprintf("≤ 1.5 × %.2f ms", at), "2–3 ms"
 	} else {
-		s.first.announced = milliseconds(announced.seen.median())
+		s.first.announced = times.Milliseconds(announced.seen.Median())
 	}
 	at := fmt.Sprintf(", %d ports", len(s.pods))
 	s.table.add(
@@ -117,7 +119,7 @@ func (s *system) remove(ctx context.Context, a attachment) error {
 // floor is what change can't be faster than: another annotation changes, in which
 // the controller has no interest, and who sees that makes a bare port at once. The
 // API is as busy with the change then as it is with that of an annotation.
-func (s *system) floor(ctx context.Context, a attachment, to *times) error {
+func (s *system) floor(ctx context.Context, a attachment, to *times.Times) error {
 	pod, value := s.pods[0].pod, a.pod
 	called := make(chan error, 1)
 	go func() { called <- s.patch(ctx, pod, note, value) }()
@@ -135,7 +137,7 @@ func (s *system) floor(ctx context.Context, a attachment, to *times) error {
 }
 
 // bare writes what the controller would write, without it.
-func (s *system) bare(ctx context.Context, a attachment, insert, update *times) error {
+func (s *system) bare(ctx context.Context, a attachment, insert, update *times.Times) error {
 	inserted, err := s.nb.insert(ctx, bare, a.mac)
 	if err != nil {
 		return err

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/dhcp"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/podnet"
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/bench/times"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/lab"
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/site"
 )
@@ -35,7 +36,7 @@ type learning struct {
 	network site.Network
 	// got is from an ACK to the address in the port, heard is from a gratuitous ARP
 	// that OVN hears to that, and bare is a change of a bare port.
-	got, heard, bare times
+	got, heard, bare times.Times
 }
 
 // learn measures how long OVN's database takes to follow a guest.

@@ -19,6 +19,8 @@ import (
 	"github.com/ovn-org/libovsdb/client"
 	"github.com/ovn-org/libovsdb/model"
 	"github.com/ovn-org/libovsdb/ovsdb"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/bench/times"
 )
 
 const (
@@ -149,7 +151,7 @@ func (n *northbound) close() {
 
 // bareSet makes an address set that nobody uses, and then puts an address into it
 // again and again. It returns how long each took until it was seen.
-func (n *northbound) bareSet(ctx context.Context, size, samples int) (took times, err error) {
+func (n *northbound) bareSet(ctx context.Context, size, samples int) (took times.Times, err error) {
 	const id = ":" + bare
 	var addresses []string
 	for i := range size {

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/bench/times"
 )
 
 const (
@@ -88,7 +90,7 @@ func ofSize(n int) func(addressSet) bool {
 // the set takes to follow a pod's label, and the processor time.
 func (s *system) relabel(ctx context.Context) error {
 	progress("policies: labels at %d pods", len(s.pods))
-	var seen, byHand times
+	var seen, byHand times.Times
 	var cpu time.Duration
 	n := len(s.pods)
 	err := s.guarded(ctx, func(ctx context.Context) error {
@@ -125,13 +127,13 @@ func (s *system) relabel(ctx context.Context) error {
 	ofCPU := map[int]string{1000: "26 ms", 3000: "77 ms"}[n]
 	s.table.add(
 		latency(fmt.Sprintf("pod's label seen → address set changed, %d pods", n), seen, "bare set changed", byHand).against("≤ 5 ms", upstream),
-		row{figure: fmt.Sprintf("CPU for a pod's label, %d pods", n), got: fmt.Sprintf("%.2f ms", milliseconds(cpu)), goal: "flat", upstream: ofCPU},
+		row{figure: fmt.Sprintf("CPU for a pod's label, %d pods", n), got: fmt.Sprintf("%.2f ms", times.Milliseconds(cpu)), goal: "flat", upstream: ofCPU},
 	)
 	return nil
 }
 
 // leave has a pod leave the set of all pods, and come back.
-func (s *system) leave(ctx context.Context, pod string, n int, to *times) error {
+func (s *system) leave(ctx context.Context, pod string, n int, to *times.Times) error {
 	for _, step := range []struct {
 		patch string
 		here  bool
@@ -193,7 +195,7 @@ func (s *system) relabelNamespace(ctx context.Context) error {
 		return err
 	}
 	s.table.add(row{figure: fmt.Sprintf("namespace's label changed → address set with %d pods", len(s.pods)),
-		got: fmt.Sprintf("%.0f ms, CPU %.0f ms", milliseconds(took), milliseconds(cpu))})
+		got: fmt.Sprintf("%.0f ms, CPU %.0f ms", times.Milliseconds(took), times.Milliseconds(cpu))})
 	return nil
 }
 
@@ -263,13 +265,13 @@ func (s *system) readdressUnder(ctx context.Context, policies int) error {
 	if err != nil {
 		return err
 	}
-	r := row{figure: fmt.Sprintf("annotation seen → address in port and sets, %d pods, %d policies", len(s.pods), policies), got: followed.seen.String()}
-	c := row{figure: fmt.Sprintf("CPU for an address, %d pods, %d policies", len(s.pods), policies), got: fmt.Sprintf("%.2f ms", milliseconds(cpu))}
+	r := row{figure: fmt.Sprintf("annotation seen → address in port and sets, %d pods, %d policies", len(s.pods), policies), got: percentiles(followed.seen)}
+	c := row{figure: fmt.Sprintf("CPU for an address, %d pods, %d policies", len(s.pods), policies), got: fmt.Sprintf("%.2f ms", times.Milliseconds(cpu))}
 	if first := s.first.readdressed; first != 0 {
-		r.yardstick, r.ratio, r.goal = "at the first size "+fmt.Sprintf("%.2f ms", milliseconds(first)), ratio(followed.seen.median(), first), "ratio ≤ 2"
-		c.yardstick, c.ratio, c.goal = "at the first size "+fmt.Sprintf("%.2f ms", milliseconds(s.first.readdressing)), ratio(cpu, s.first.readdressing), "ratio ≤ 2"
+		r.yardstick, r.ratio, r.goal = "at the first size "+fmt.Sprintf("%.2f ms", times.Milliseconds(first)), times.Ratio(followed.seen.Median(), first), "ratio ≤ 2"
+		c.yardstick, c.ratio, c.goal = "at the first size "+fmt.Sprintf("%.2f ms", times.Milliseconds(s.first.readdressing)), times.Ratio(cpu, s.first.readdressing), "ratio ≤ 2"
 	}
-	s.first.readdressed, s.first.readdressing = followed.seen.median(), cpu
+	s.first.readdressed, s.first.readdressing = followed.seen.Median(), cpu
 	s.table.add(r, c)
 	return nil
 }

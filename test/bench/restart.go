@@ -9,6 +9,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/bench/times"
 )
 
 // restart measures the controller's start when all rows but one are as they are
@@ -93,7 +95,7 @@ func (s *system) tellRestart(took, reading time.Duration, transactions int) erro
 	name := func(what string) string { return fmt.Sprintf("restart with %d ports in step: %s", len(s.pods), what) }
 	inStep := row{
 		figure: name("time"), got: fmt.Sprintf("%.2f s", took.Seconds()),
-		yardstick: fmt.Sprintf("reading pods and rows %.2f s", reading.Seconds()), ratio: ratio(took, reading),
+		yardstick: fmt.Sprintf("reading pods and rows %.2f s", reading.Seconds()), ratio: times.Ratio(took, reading),
 	}
 	wrote := row{figure: name("transactions"), got: fmt.Sprint(transactions), goal: "0"}
 	peak := row{figure: name("peak memory"), got: fmt.Sprintf("%d MiB", memory), goal: "≤ 120 MiB"}

@@ -6,6 +6,8 @@ package main
 import (
 	"context"
 	"fmt"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/bench/times"
 )
 
 // restorationSamples is how many rows are removed behind the controller's back.
@@ -14,7 +16,7 @@ const restorationSamples = 50
 // restoration measures how long a row is missing that somebody else removes.
 func (s *system) restoration(ctx context.Context) error {
 	progress("controller: removed rows at %d ports", len(s.pods))
-	var restored, insert, update times
+	var restored, insert, update times.Times
 	err := s.guarded(ctx, func(ctx context.Context) error {
 		for _, a := range s.pods[:restorationSamples] {
 			took, err := s.nb.remove(ctx, a.port(), a.pinned)

@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/bench/times"
 )
 
 // shimRuns is how often each program is started.
@@ -21,7 +23,7 @@ const shimRuns = 300
 func (b *bench) shim(ctx context.Context) error {
 	progress("starting the shim and a hello-world program %d times each", shimRuns)
 	plugin := b.program("ovn-k8s-cni-overlay")
-	var shim, hello times
+	var shim, hello times.Times
 	for i := range shimRuns + 10 {
 		s, err := versionOf(exec.CommandContext(ctx, plugin))
 		if err != nil {

@@ -10,16 +10,18 @@ import (
 	"regexp"
 	"slices"
 	"time"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/bench/times"
 )
 
 // step is one step of the ADDs.
 type step struct {
 	name  string
-	times times
+	times times.Times
 }
 
 // steps are what the node daemon's log tells about the steps of some ADDs.
-func (c *containers) steps(adds calls) (steps []step, rest times, err error) {
+func (c *containers) steps(adds calls) (steps []step, rest times.Times, err error) {
 	log, err := os.ReadFile(filepath.Join(c.Lab.Nodes[0].Dir, "node.log"))
 	if err != nil {
 		return nil, nil, err
@@ -29,7 +31,7 @@ func (c *containers) steps(adds calls) (steps []step, rest times, err error) {
 
 // stepsOf are the steps of some ADDs in their order, and the time of each ADD
 // that is not in any step.
-func stepsOf(adds calls, log string) (steps []step, rest times, err error) {
+func stepsOf(adds calls, log string) (steps []step, rest times.Times, err error) {
 	line := regexp.MustCompile(`msg="step of an ADD" step="?(.+?)"? took=(\S+) sandbox=(\S+)`)
 	inSteps := calls{}
 	for _, m := range line.FindAllStringSubmatch(log, -1) {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/bench/times"
 )
 
 func TestStepsOf(t *testing.T) {
@@ -25,12 +27,12 @@ time=2026-01-01T00:00:00.000Z level=DEBUG msg="step of an ADD" step=plug took=50
 		t.Fatal(err)
 	}
 	const ms = time.Millisecond
-	want := []step{{"announce MAC", times{2 * ms, 3 * ms}}, {"plug", times{1500 * time.Microsecond, 500 * time.Microsecond}}}
+	want := []step{{"announce MAC", times.Times{2 * ms, 3 * ms}}, {"plug", times.Times{1500 * time.Microsecond, 500 * time.Microsecond}}}
 	if diff := cmp.Diff(want, steps, cmp.AllowUnexported(step{})); diff != "" {
 		t.Errorf("steps (-want +got):\n%s", diff)
 	}
 	slices.Sort(rest)
-	if diff := cmp.Diff(times{6500 * time.Microsecond, 16500 * time.Microsecond}, rest); diff != "" {
+	if diff := cmp.Diff(times.Times{6500 * time.Microsecond, 16500 * time.Microsecond}, rest); diff != "" {
 		t.Errorf("rest (-want +got):\n%s", diff)
 	}
 	adds["c"] = ms

@@ -9,7 +9,8 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/bench/times"
 )
 
 // row is one figure.
@@ -24,8 +25,8 @@ type row struct {
 }
 
 // latency is a row of times beside those of a yardstick.
-func latency(figure string, got times, name string, yardstick times) row {
-	return row{figure: figure, got: got.String(), yardstick: name + " " + yardstick.String(), ratio: ratio(got.median(), yardstick.median())}
+func latency(figure string, got times.Times, name string, yardstick times.Times) row {
+	return row{figure: figure, got: percentiles(got), yardstick: name + " " + percentiles(yardstick), ratio: times.Ratio(got.Median(), yardstick.Median())}
 }
 
 // against adds what the figure is to be, and OVN-Kubernetes' figure.
@@ -34,11 +35,9 @@ func (r row) against(goal, upstream string) row {
 	return r
 }
 
-func ratio(got, yardstick time.Duration) float64 {
-	if yardstick <= 0 {
-		return 0
-	}
-	return float64(got) / float64(yardstick)
+// percentiles are the median and the 95th.
+func percentiles(t times.Times) string {
+	return fmt.Sprintf("%.2f / %.2f ms", times.Milliseconds(t.Median()), times.Milliseconds(t.Quantile(0.95)))
 }
 
 // table is what a part prints when it has come to its end.

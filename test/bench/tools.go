@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os/exec"
 	"time"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/bench/times"
 )
 
 // toolSamples is how many attachments are made by other tools.
@@ -16,10 +18,10 @@ const toolSamples = 20
 // toolTimes are the times of attachments that OVN's command line tools and
 // busybox make and remove.
 type toolTimes struct {
-	port    times // logical port and OVS port, until OVN has installed them
-	lease   times
-	all     times // both
-	removal times // of the ports
+	port    times.Times // logical port and OVS port, until OVN has installed them
+	lease   times.Times
+	all     times.Times // both
+	removal times.Times // of the ports
 }
 
 // attachByTools makes attachments to the network, one by one.

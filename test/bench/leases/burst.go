@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/bench/times"
 )
 
 const (
@@ -36,7 +38,7 @@ func (b *bench) bursts(ctx context.Context) error {
 	} {
 		r := row{figure: fmt.Sprintf("%d leases, %d at a time, %s", burstLeases, burstParallel, w.how), goal: w.goal, elsewhere: w.elsewhere}
 		progress("%s", r.figure)
-		took, err := b.contest(ctx, w.entrants, w.up, func(c client, t *times) error {
+		took, err := b.contest(ctx, w.entrants, w.up, func(c client, t *times.Times) error {
 			began := time.Now()
 			err := acquireAll(ctx, c, b.network.pods[:burstLeases])
 			*t = append(*t, time.Since(began))
@@ -45,9 +47,9 @@ func (b *bench) bursts(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		r.fill(took, func(t times) string { return fmt.Sprintf("%.0f ms", milliseconds(t.median())) })
-		limit := max(w.atMost, time.Duration(w.ratio*float64(took[bound].median())))
-		r.met = took[product].median() <= limit
+		r.fill(took, func(t times.Times) string { return fmt.Sprintf("%.0f ms", times.Milliseconds(t.Median())) })
+		limit := max(w.atMost, time.Duration(w.ratio*float64(took[bound].Median())))
+		r.met = took[product].Median() <= limit
 		b.table.add(r)
 	}
 	return nil
@@ -74,7 +76,7 @@ func (b *bench) single(ctx context.Context) error {
 	} {
 		r := row{figure: "one lease, p50 / p95, " + w.how, goal: "p50 ≤ 3 ms", elsewhere: "16 / 20 ms; bare 1 ms"}
 		progress("%s, of %d leases", r.figure, singleLeases)
-		took, err := b.contest(ctx, w.entrants, singleLeases, func(c client, t *times) error {
+		took, err := b.contest(ctx, w.entrants, singleLeases, func(c client, t *times.Times) error {
 			for _, p := range b.network.pods[:singleLeases] {
 				began := time.Now()
 				if err := c.acquire(ctx, p); err != nil {
@@ -87,8 +89,8 @@ func (b *bench) single(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		r.fill(took, times.String)
-		r.met = took[product].median() <= 3*time.Millisecond
+		r.fill(took, percentiles)
+		r.met = took[product].Median() <= 3*time.Millisecond
 		b.table.add(r)
 	}
 	return nil

@@ -6,6 +6,8 @@ package main
 import (
 	"context"
 	"errors"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/bench/times"
 )
 
 // contestRuns is how often each of those that take part has its turn.
@@ -38,7 +40,7 @@ func (b *bench) inProcess() entrants {
 
 // contest has the same measured of all, by turns, with the links of the first pods up
 // before.
-func (b *bench) contest(ctx context.Context, all entrants, links int, measure func(client, *times) error) (took [contestants]times, err error) {
+func (b *bench) contest(ctx context.Context, all entrants, links int, measure func(client, *times.Times) error) (took [contestants]times.Times, err error) {
 	for range contestRuns {
 		for column, begin := range all {
 			if begin == nil {

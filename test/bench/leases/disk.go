@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"time"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/bench/times"
 )
 
 // diskDir is on a disk, as the directory of the records is in earnest: the temporary
@@ -60,7 +62,7 @@ func (b *bench) disk() error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
-	var t times
+	var t times.Times
 	for i := range diskSamples {
 		began := time.Now()
 		if err := putRecord(dir, i); err != nil {
@@ -68,7 +70,7 @@ func (b *bench) disk() error {
 		}
 		t = append(t, time.Since(began))
 	}
-	b.table.note = fmt.Sprintf("until a record is on this disk it takes %s", t)
+	b.table.note = fmt.Sprintf("until a record is on this disk it takes %s", percentiles(t))
 	return nil
 }
 

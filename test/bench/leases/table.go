@@ -5,12 +5,12 @@ package main
 
 import (
 	"fmt"
-	"math"
 	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/bench/times"
 )
 
 // The columns of those that are measured.
@@ -34,13 +34,13 @@ type row struct {
 }
 
 // fill has the figures of those that took part in a contest.
-func (r *row) fill(took [contestants]times, text func(times) string) {
+func (r *row) fill(took [contestants]times.Times, text func(times.Times) string) {
 	for i, t := range took {
 		if len(t) > 0 {
 			r.got[i] = text(t)
 		}
 	}
-	r.ratio = ratio(took[product].median(), took[bound].median())
+	r.ratio = times.Ratio(took[product].Median(), took[bound].Median())
 }
 
 type table struct {
@@ -71,30 +71,7 @@ func (t *table) print() error {
 // progress tells people what is being measured.
 func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, "... "+format+"\n", args...) }
 
-// times are the durations of one thing that was done again and again.
-type times []time.Duration
-
-// quantile is the time that a share q of them does not exceed.
-func (t times) quantile(q float64) time.Duration {
-	if len(t) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(t))
-	return sorted[max(int(math.Ceil(q*float64(len(sorted)))), 1)-1]
-}
-
-func (t times) median() time.Duration { return t.quantile(0.5) }
-
-// String has the median and the 95th percentile.
-func (t times) String() string {
-	return fmt.Sprintf("%.1f / %.1f ms", milliseconds(t.median()), milliseconds(t.quantile(0.95)))
-}
-
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-func ratio(got, yardstick time.Duration) float64 {
-	if yardstick <= 0 {
-		return 0
-	}
-	return float64(got) / float64(yardstick)
+// percentiles are the median and the 95th.
+func percentiles(t times.Times) string {
+	return fmt.Sprintf("%.1f / %.1f ms", times.Milliseconds(t.Median()), times.Milliseconds(t.Quantile(0.95)))
 }
