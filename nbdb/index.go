@@ -19,12 +19,14 @@ import (
 //
 // It has every row that Watch has told of, and every one that Apply has written. It may
 // also have rows that are gone, or that have another key or name by now: who looks for a
-// row gets it from the cache, and sees.
+// row gets it from the cache, and has to see.
 type index struct {
-	cache *cache.TableCache
+	// tables are locked row by row. The cache as a whole is locked for as long as libovsdb
+	// takes in a message, and a handler that waits for that has libovsdb drop events.
+	tables map[string]*cache.RowCache
 
 	mu    sync.Mutex
-	uuids map[handle][]string
+	uuids map[handle][]string // sorted
 }
 
 // handle is what rows of a table are found by: one of owner and name.
@@ -40,7 +42,10 @@ func tables() []string {
 
 // newIndex has the rows of a cache, and follows them.
 func newIndex(c *cache.TableCache) *index {
-	x := &index{cache: c, uuids: map[handle][]string{}}
+	x := &index{tables: map[string]*cache.RowCache{}, uuids: map[handle][]string{}}
+	for _, table := range tables() {
+		x.tables[table] = c.Table(table)
+	}
 	c.AddEventHandler(&cache.EventHandlerFuncs{
 		AddFunc: x.add,
 		UpdateFunc: func(table string, before, after model.Model) {
@@ -52,8 +57,8 @@ func newIndex(c *cache.TableCache) *index {
 		},
 		DeleteFunc: x.remove,
 	})
-	for _, table := range tables() {
-		for _, row := range c.Table(table).RowsShallow() {
+	for table, rows := range x.tables {
+		for _, row := range rows.RowsShallow() {
 			x.add(table, row)
 		}
 	}
@@ -98,8 +103,8 @@ func (x *index) put(uuid string, handles ...handle) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, h := range handles {
-		if !slices.Contains(x.uuids[h], uuid) {
-			x.uuids[h] = append(x.uuids[h], uuid)
+		if i, there := slices.BinarySearch(x.uuids[h], uuid); !there {
+			x.uuids[h] = slices.Insert(x.uuids[h], i, uuid)
 		}
 	}
 }
@@ -111,15 +116,17 @@ func (x *index) remove(table string, row model.Model) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	var now []handle
-	if row := x.cache.Table(table).Row(uuid); row != nil {
+	if row := x.tables[table].Row(uuid); row != nil {
 		now = handles(table, row)
 	}
 	for _, h := range handles(table, row) {
 		if slices.Contains(now, h) {
 			continue
 		}
-		rest := slices.DeleteFunc(x.uuids[h], func(u string) bool { return u == uuid })
-		if x.uuids[h] = rest; len(rest) == 0 {
+		if i, there := slices.BinarySearch(x.uuids[h], uuid); there {
+			x.uuids[h] = slices.Delete(x.uuids[h], i, i+1)
+		}
+		if len(x.uuids[h]) == 0 {
 			delete(x.uuids, h)
 		}
 	}
@@ -131,13 +138,10 @@ func (x *index) find(handles ...handle) []string {
 	defer x.mu.Unlock()
 	var out []string
 	for _, h := range handles {
-		for _, uuid := range x.uuids[h] {
-			if len(handles) == 1 || !slices.Contains(out, uuid) {
-				out = append(out, uuid)
-			}
-		}
+		out = append(out, x.uuids[h]...)
 	}
-	return out
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // owners are the keys of all groups that have rows, and the fence's.
@@ -146,7 +150,7 @@ func (x *index) owners() []string {
 	defer x.mu.Unlock()
 	owners := map[string]struct{}{}
 	for h, uuids := range x.uuids {
-		if h.owner != "" && slices.ContainsFunc(uuids, x.cache.Table(h.table).HasRow) {
+		if h.owner != "" && slices.ContainsFunc(uuids, x.tables[h.table].HasRow) {
 			owners[h.owner] = struct{}{}
 		}
 	}

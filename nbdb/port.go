@@ -5,7 +5,6 @@ package nbdb
 
 import (
 	"cmp"
-	"strings"
 
 	libovsdb "github.com/ovn-org/libovsdb/ovsdb"
 
@@ -85,7 +84,10 @@ func (p Port) columns(want Port) columns {
 	c.setStrings("port_security", p.PortSecurity, want.PortSecurity)
 	setOptional(&c, "tag_request", p.TagRequest, want.TagRequest)
 	if p.DHCPv4Options != want.DHCPv4Options {
-		c.values["dhcpv4_options"] = uuidSet(strings.Fields(want.DHCPv4Options)...)
+		c.values["dhcpv4_options"] = uuidSet()
+		if want.DHCPv4Options != "" {
+			c.values["dhcpv4_options"] = uuidSet(want.DHCPv4Options)
+		}
 	}
 	if !sameBool(p.Enabled, want.Enabled) {
 		c.values["enabled"] = set[bool]()

@@ -40,16 +40,24 @@ func (s *Session) Rows(key string, want Rows) Rows {
 	}
 }
 
-// read returns each row once that the group owns or that has one of the names.
-func read[M model.Model, T any](s *Session, table, key string, names []string, fromModel func(M) T) []T {
+// read returns each row once that the group owns or that has one of the names, which
+// read puts into order.
+func read[M model.Model, T row[T]](s *Session, table, key string, names []string, fromModel func(M) T) []T {
+	slices.Sort(names)
+	names = slices.Compact(names)
 	handles := []handle{{table: table, owner: key}}
 	for _, name := range names {
 		handles = append(handles, handle{table: table, name: name})
 	}
 	var rows []T
 	for _, uuid := range s.index.find(handles...) {
-		if row, ok := s.session.Cache().Table(table).Row(uuid).(M); ok {
-			rows = append(rows, fromModel(row))
+		m, ok := s.index.tables[table].Row(uuid).(M)
+		if !ok {
+			continue // gone
+		}
+		r := fromModel(m)
+		if _, named := slices.BinarySearch(names, r.identity().name); named || r.identity().owner == key {
+			rows = append(rows, r)
 		}
 	}
 	return rows
@@ -87,11 +95,9 @@ func (s *Session) portName(uuid string) (string, bool) {
 	return row.Name, true
 }
 
+// portUUID goes by the table's own index, which is never behind the cache: portName
+// knows of a port as soon as that does.
 func (s *Session) portUUID(name string) (string, bool) {
-	for _, uuid := range s.index.find(handle{table: nb.LogicalSwitchPortTable, name: name}) {
-		if called, ok := s.portName(uuid); ok && called == name {
-			return uuid, true
-		}
-	}
-	return "", false
+	uuid, row, err := s.session.Cache().Table(nb.LogicalSwitchPortTable).RowByModel(&nb.LogicalSwitchPort{Name: name})
+	return uuid, err == nil && row != nil
 }

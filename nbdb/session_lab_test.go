@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -21,6 +20,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/models/nb"
 )
 
 // server is a northbound database of the test's own.
@@ -287,19 +288,49 @@ func TestRowsAfterApply(t *testing.T) {
 	}
 	// That it went before may be told after it has come again.
 	mustApply(t, s, testKey, want)
-	for _, row := range s.session.Cache().Table("Logical_Switch_Port").Rows() {
-		s.index.remove("Logical_Switch_Port", row)
-	}
+	rows := s.session.Cache().Table(nb.LogicalSwitchPortTable)
+	uuid := rowUUID(nb.LogicalSwitchPortTable, wantPort().Name)
+	s.index.remove(nb.LogicalSwitchPortTable, rows.Row(uuid))
 	if have := s.Rows(testKey, Rows{}); len(have.Ports) != 1 {
 		t.Errorf("after a late event: %d ports", len(have.Ports))
 	}
-	mustApply(t, s, testKey, Rows{})
+	// What the index has of former keys and names is not given for them.
+	s.index.put(uuid, handle{table: nb.LogicalSwitchPortTable, owner: "former"}, handle{table: nb.LogicalSwitchPortTable, name: "former"})
+	if have := s.Rows("former", Rows{Ports: []Port{{Name: "former"}}}); len(have.Ports) != 0 {
+		t.Errorf("for what it was before: %d ports", len(have.Ports))
+	}
 	// What is gone is gone from the index, too, when libovsdb has told of it.
-	deadline := time.Now().Add(10 * time.Second)
-	for left := -1; left != 0; {
-		if left = len(s.index.find(handle{table: "Logical_Switch_Port", owner: testKey})); left != 0 && time.Now().After(deadline) {
-			t.Fatalf("%d rows are left in the index", left)
+	told := make(chan string, 1000)
+	s.Watch(func(key string) { told <- key })
+	mustApply(t, s, testKey, Rows{})
+	late := time.After(10 * time.Second)
+	for len(s.index.find(handle{table: nb.LogicalSwitchPortTable, owner: testKey})) > 0 {
+		select {
+		case <-told:
+		case <-late:
+			t.Fatal("a row that is gone stays in the index")
 		}
-		runtime.Gosched()
+	}
+}
+
+// A row that somebody gives another owner is found by that, and not by the former one.
+func TestOwnerChanges(t *testing.T) {
+	srv := startServer(t)
+	s := session(t, srv)
+	mustApply(t, s, "network/net", networkRows())
+	mustApply(t, s, testKey, Rows{Ports: []Port{wantPort()}})
+	told := make(chan string, 1000)
+	s.Watch(func(key string) { told <- key })
+	srv.nbctl(t, "set", "Logical_Switch_Port", wantPort().Name, `external_ids:"ovn-dhcp-ipam/owner"=port/other`)
+	late := time.After(10 * time.Second)
+	for key := ""; key != "port/other"; {
+		select {
+		case key = <-told:
+		case <-late:
+			t.Fatal("nothing is told of the new owner")
+		}
+	}
+	if before, now := s.Rows(testKey, Rows{}), s.Rows("port/other", Rows{}); len(before.Ports) != 0 || len(now.Ports) != 1 {
+		t.Errorf("%d ports of the former owner, %d of the new one", len(before.Ports), len(now.Ports))
 	}
 }

@@ -5,26 +5,17 @@ package cnirpc
 
 import (
 	"context"
-	"os"
 	"runtime/debug"
 	"time"
 )
 
-const (
-	// quietTime is how long there has to be no call before memory is given back.
-	quietTime = time.Second
-	// burstPercent is the runtime's GOGC, if nobody has set it: the heap is so small that by default
-	// a collection would follow every few dozen calls, in the middle of a burst.
-	burstPercent = 200
-)
+// quietTime is how long there has to be no call before memory is given back.
+const quietTime = time.Second
 
 // thrift gives the memory that calls have used back to the machine when there have been
 // none for a while. Pods come in bursts; left to itself, the runtime keeps what a burst
 // has taken, many times what the leases need, until the next one.
 func (s *Server) thrift(ctx context.Context) {
-	if os.Getenv("GOGC") == "" {
-		defer debug.SetGCPercent(debug.SetGCPercent(burstPercent))
-	}
 	for {
 		select {
 		case <-s.called:

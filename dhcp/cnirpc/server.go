@@ -30,6 +30,9 @@ import (
 // DefaultSocket is where the plugin looks for the daemon.
 const DefaultSocket = "/run/cni/dhcp.sock"
 
+// lookTime is how long a look at a device of the host may take.
+const lookTime = 5 * time.Second
+
 // Config is what a Server needs. All but HostPrefix is required.
 type Config struct {
 	// StateDir is the directory of the records. It is made if need be, and is the
@@ -60,6 +63,11 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, turns: turns{taken: map[string]*turn{}}, called: make(chan struct{}, 1)}
 	var err error
 	if s.host, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+		return nil, fmt.Errorf("opening rtnetlink: %w", err)
+	}
+	// A look that gets no answer must not hold up those of other calls.
+	if err := s.host.SetSocketTimeout(lookTime); err != nil {
+		s.host.Close()
 		return nil, fmt.Errorf("opening rtnetlink: %w", err)
 	}
 	s.keeper, err = dhcp.NewKeeper(dhcp.KeeperConfig{

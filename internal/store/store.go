@@ -9,8 +9,7 @@
 // complete one counts: to append one is a single write to a file that is there,
 // where a new file in the old one's place would cost several writes to the disk,
 // and a scan for a free inode. What was cut off in the middle of it is no version.
-// A file that has grown to maxFile is written anew. One without any content is of a
-// record that never was: the write of its first version was cut off.
+// A file that has grown to maxFile is written anew.
 //
 // There are two ends that a record can have to outlive. The end of the process,
 // by kill -9 too, takes nothing of what a write has left in the kernel. The end of
@@ -74,7 +73,8 @@ func Open[T any](dir string, log *slog.Logger) (*Store[T], error) {
 
 // OpenDeferred is Open, of a Store whose Put and Delete return when what they did
 // outlives the process. It outlives a power failure about a second later, by SyncLater;
-// before that, one may leave the record as it was, or as a file that Open sets aside.
+// before that, one may leave the record as it was, or as a file that is set aside, or, when
+// it is empty, removed: there is nothing in it, be it that its first write was cut off.
 func OpenDeferred[T any](dir string, log *slog.Logger) (*Store[T], error) {
 	return load[T](dir, log, true)
 }
@@ -105,8 +105,8 @@ func load[T any](dir string, log *slog.Logger, deferred bool) (*Store[T], error)
 			continue
 		}
 		key, record, err := read[T](path, name)
-		if err == io.EOF {
-			log.Warn("record without content is removed: its first write was cut off", "file", path)
+		if err == io.EOF && deferred {
+			log.Warn("record without content is removed: its last write was cut off", "file", path)
 			if err := os.Remove(path); err != nil {
 				return nil, fmt.Errorf("record directory: %w", err)
 			}

@@ -73,7 +73,7 @@ func TestCorruptRecordIsSetAside(t *testing.T) {
 	for _, f := range files {
 		names = append(names, filepath.Base(f))
 	}
-	if diff := cmp.Diff([]string{"bad.json.corrupt", "good.json"}, names); diff != "" {
+	if diff := cmp.Diff([]string{"bad.json.corrupt", "empty.json.corrupt", "good.json"}, names); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
 }
@@ -253,6 +253,79 @@ func TestDeferred(t *testing.T) {
 			t.Errorf("%d records are not synced at the end", n)
 		}
 	})
+}
+
+// TestFirstVersion has a process end at any byte of a record's first write.
+func TestFirstVersion(t *testing.T) {
+	dir := t.TempDir()
+	reopen := func() *Store[record] {
+		t.Helper()
+		s, err := OpenDeferred[record](dir, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	if err := reopen().Put("key", record{"first"}); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "key.json")
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range len(content) + 1 {
+		if err := os.WriteFile(file, content[:n], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := reopen()
+		got, ok := s.Get("key")
+		if whole := n >= len(content)-1; ok != whole || whole && got.Name != "first" { // but for the line's end
+			t.Errorf("%d of %d bytes: got %v, %v", n, len(content), got, ok)
+		}
+		files, err := filepath.Glob(filepath.Join(dir, "*"))
+		if n == 0 && (err != nil || len(files) != 0) {
+			t.Errorf("without content: files %v, error %v", files, err)
+		}
+		if err := s.Put("key", record{"next"}); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := reopen().Get("key"); got.Name != "next" {
+			t.Errorf("%d of %d bytes, and then another version: got %v", n, len(content), got)
+		}
+	}
+}
+
+// TestFailedFirstWrite: a first version that can't be written leaves no record behind, and
+// what is left of a file is in nobody's way.
+func TestFailedFirstWrite(t *testing.T) {
+	dir := t.TempDir()
+	s, err := OpenDeferred[record](dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "key.json")
+	if err := os.Mkdir(file, 0o700); err != nil { // nothing can be written there
+		t.Fatal(err)
+	}
+	if err := s.Put("key", record{"failed"}); err == nil {
+		t.Error("a directory was written to")
+	}
+	if _, ok := s.Get("key"); ok {
+		t.Error("a record that was not written is in memory")
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("left over by a write that has failed, and longer than what comes"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Put("key", record{"new"}); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := open(t, dir).Get("key"); got.Name != "new" {
+		t.Errorf("on disk: %v", got)
+	}
 }
 
 func TestLock(t *testing.T) {

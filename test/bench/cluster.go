@@ -108,6 +108,7 @@ func (c *cluster) createNAD(ctx context.Context, physicalNetwork string) error {
 // watch follows the pods until ctx ends or stop is called. Under load the server
 // ends some watches; a reflector begins another.
 func (c *cluster) watch(ctx context.Context) (stop func()) {
+	// Of all namespaces, as the controller's: the API server tells narrower watches first.
 	from := cache.NewListWatchFromClient(c.client.CoreV1().RESTClient(), "pods", metav1.NamespaceAll, fields.Everything())
 	reflector := cache.NewReflector(from, &corev1.Pod{}, sightings{c.seen}, 0)
 	ctx, cancel := context.WithCancel(ctx)
@@ -129,6 +130,9 @@ func (s sightings) Resync() error        { return nil }
 
 func (s sightings) Update(object any) error {
 	pod := object.(*corev1.Pod)
+	if pod.Namespace != namespace {
+		return nil
+	}
 	s.put(pod.Name, pod)
 	return nil
 }

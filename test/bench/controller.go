@@ -74,7 +74,7 @@ func (b *bench) growing(ctx context.Context, sizes []size) (err error) {
 	if err != nil {
 		return err
 	}
-	defer nb.close()
+	defer func() { err = errors.Join(err, nb.close()) }()
 	s := &system{
 		cluster: c, nb: nb, log: filepath.Join(l.Dir, "controller.log"),
 		command: func() *exec.Cmd {

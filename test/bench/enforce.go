@@ -69,7 +69,7 @@ func (b *bench) enforce(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer nb.close()
+	defer func() { err = errors.Join(err, nb.close()) }()
 	e := &enforcement{installation: s, cluster: &cluster{plane: s.plane, client: client, api: client.CoreV1().Pods(namespace)}, nb: nb}
 	defer func() { err = errors.Join(err, e.close()) }()
 	t := table{title: "Policies in the datapath: the Kubernetes API, two nodes, OVN; packets every " + pace.String()}

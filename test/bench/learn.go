@@ -51,7 +51,7 @@ func (b *bench) learn(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer nb.close()
+	defer func() { err = errors.Join(err, nb.close()) }()
 	l := &learning{installation: s, nb: nb, network: s.LAN()}
 	if err := l.measure(ctx); err != nil {
 		return fmt.Errorf("%w\n%s", err, s.Logs())

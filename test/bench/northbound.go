@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -125,8 +126,7 @@ func dialNorthbound(ctx context.Context, endpoint string) (*northbound, error) {
 	})
 	a := &setRow{}
 	if _, err := c.Monitor(ctx, c.NewMonitor(client.WithTable(a, &a.Name, &a.ExternalIDs, &a.Addresses))); err != nil {
-		n.close()
-		return nil, fmt.Errorf("monitor %s: %w", endpoint, err)
+		return nil, errors.Join(fmt.Errorf("monitor %s: %w", endpoint, err), n.close())
 	}
 	return n, nil
 }
@@ -144,9 +144,9 @@ func (n *northbound) see(row model.Model, exists bool) {
 	}
 }
 
-func (n *northbound) close() {
+func (n *northbound) close() error {
 	n.client.Close()
-	n.watch.close()
+	return n.watch.close()
 }
 
 // bareSet makes an address set that nobody uses, and then puts an address into it

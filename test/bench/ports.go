@@ -5,6 +5,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -37,6 +38,7 @@ type portWatch struct {
 	arrived time.Time // when the last bytes did
 	ports   *board[logicalPort]
 	ended   chan struct{}
+	err     error // why it has ended
 }
 
 // Read notes the time.
@@ -73,40 +75,49 @@ func watchPorts(endpoint string) (*portWatch, error) {
 		return nil, fmt.Errorf("monitor ports of %s: %w", endpoint, err)
 	}
 	w.see(answer.Result)
-	go w.run(messages)
+	go func() {
+		defer close(w.ended)
+		w.err = w.run(messages)
+	}()
 	return w, nil
 }
 
 // run reads until the connection is closed.
-func (w *portWatch) run(messages *json.Decoder) {
-	defer close(w.ended)
+func (w *portWatch) run(messages *json.Decoder) error {
 	for {
 		var message struct {
 			ID     any
 			Method string
 			Params []json.RawMessage
 		}
-		if messages.Decode(&message) != nil {
-			return
+		if err := messages.Decode(&message); err != nil {
+			return err
 		}
 		switch {
 		case message.Method == "echo": // the server asks whether somebody is there
-			if json.NewEncoder(w.conn).Encode(map[string]any{"id": message.ID, "result": message.Params, "error": nil}) != nil {
-				return
+			if err := json.NewEncoder(w.conn).Encode(map[string]any{"id": message.ID, "result": message.Params, "error": nil}); err != nil {
+				return err
 			}
 		case message.Method == "update" && len(message.Params) == 2:
 			var updates portUpdates
-			if json.Unmarshal(message.Params[1], &updates) != nil {
-				return
+			if err := json.Unmarshal(message.Params[1], &updates); err != nil {
+				return err
 			}
 			w.see(updates)
 		}
 	}
 }
 
-func (w *portWatch) close() {
-	w.conn.Close()
+// close returns the error with which it had ended before, if so.
+func (w *portWatch) close() error {
+	select {
+	case <-w.ended:
+		return fmt.Errorf("watching ports: %w", errors.Join(w.err, w.conn.Close()))
+	default:
+	}
+	err := w.conn.Close()
 	<-w.ended
+	return err
 }
 
 // portUpdates are table-updates of RFC 7047, by table and UUID.
@@ -118,16 +129,20 @@ type portRow struct {
 }
 
 func (w *portWatch) see(updates portUpdates) {
-	for uuid, u := range updates[portTable] {
-		switch {
-		case u.New != nil:
-			p := logicalPort{UUID: uuid, Name: u.New.Name}
-			for _, a := range u.New.Addresses.GoSet {
-				p.Addresses = append(p.Addresses, fmt.Sprint(a))
-			}
-			w.ports.putAt(p.Name, p, w.arrived)
-		case u.Old != nil:
+	// One may go and another of the same name come in one message.
+	for _, u := range updates[portTable] {
+		if u.New == nil && u.Old != nil {
 			w.ports.putAt(u.Old.Name, logicalPort{}, w.arrived)
 		}
+	}
+	for uuid, u := range updates[portTable] {
+		if u.New == nil {
+			continue
+		}
+		p := logicalPort{UUID: uuid, Name: u.New.Name}
+		for _, a := range u.New.Addresses.GoSet {
+			p.Addresses = append(p.Addresses, fmt.Sprint(a))
+		}
+		w.ports.putAt(p.Name, p, w.arrived)
 	}
 }

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -68,8 +69,9 @@ func (s *system) readdress(ctx context.Context, n int) error {
 	return s.annotate(ctx, a.pod, a.leased())
 }
 
-// readAll is how long it takes to read what the controller has to read.
-func (s *system) readAll(ctx context.Context) (time.Duration, error) {
+// readAll is how long it takes to read pods, and names and addresses of rows, which is
+// less than what the controller has to read.
+func (s *system) readAll(ctx context.Context) (took time.Duration, err error) {
 	began := time.Now()
 	if _, err := s.api.List(ctx, metav1.ListOptions{ResourceVersion: "0"}); err != nil {
 		return 0, err
@@ -78,7 +80,7 @@ func (s *system) readAll(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer nb.close()
+	defer func() { err = errors.Join(err, nb.close()) }()
 	_, err = nb.ports.await(ctx, localnetPort, logicalPort.exists)
 	return time.Since(began), err
 }

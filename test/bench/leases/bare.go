@@ -32,8 +32,8 @@ type bare struct {
 	closing sync.WaitGroup
 }
 
-// acquire gets a lease when the link has carrier; it brings up one that is down, as the
-// daemons do. The socket is closed when nobody waits any more: the kernel takes longer for
+// acquire gets a lease when the link has carrier; it brings up one that was down when it
+// was last looked at, as the daemons do. The socket is closed when nobody waits any more: the kernel takes longer for
 // that than for the messages.
 func (b *bare) acquire(ctx context.Context, p *pod) error {
 	_, err := b.lease(ctx, p)
@@ -42,11 +42,13 @@ func (b *bare) acquire(ctx context.Context, p *pod) error {
 
 // lease is acquire, and returns the address.
 func (b *bare) lease(ctx context.Context, p *pod) (net.IP, error) {
-	if err := p.links.LinkSetUp(p.link); err != nil {
-		return nil, fmt.Errorf("setting up the link of pod %s: %w", p.name, err)
-	}
-	if err := p.awaitCarrier(ctx, true); err != nil {
-		return nil, err
+	if !p.hasCarrier() {
+		if err := p.links.LinkSetUp(p.link); err != nil {
+			return nil, fmt.Errorf("setting up the link of pod %s: %w", p.name, err)
+		}
+		if err := p.awaitCarrier(ctx, true); err != nil {
+			return nil, err
+		}
 	}
 	var conn *packet.Conn
 	err := ns.WithNetNSPath(p.netns, func(ns.NetNS) error {

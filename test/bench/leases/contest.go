@@ -33,7 +33,7 @@ func (b *bench) byCall() entrants {
 	return entrants{of(b.ours), of(b.upstream), of(b.bare)}
 }
 
-// inProcess are functions of this process, as the engine is one of the node daemon's.
+// inProcess are functions of this process.
 func (b *bench) inProcess() entrants {
 	return entrants{b.newEngine, nil, func(context.Context) (client, error) { return &bare{}, nil }}
 }

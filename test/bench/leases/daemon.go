@@ -18,7 +18,7 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 )
 
-// program is one of the two daemons: the command that listens on socket and has its
+// program is one of those that are called: the command that listens on socket and has its
 // files, if any, in dir.
 type program func(socket, dir string) *exec.Cmd
 

@@ -70,7 +70,7 @@ func (b *bench) disk() error {
 		}
 		t = append(t, time.Since(began))
 	}
-	b.table.note = fmt.Sprintf("until a record is on this disk it takes %s", percentiles(t))
+	b.table.note = fmt.Sprintf("on a new ext4; until a record is on this disk it takes %s", percentiles(t))
 	return nil
 }
 

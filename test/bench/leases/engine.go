@@ -12,7 +12,8 @@ import (
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/dhcp"
 )
 
-// engine is the product's DHCP engine in this process.
+// engine is the product's DHCP engine in this process. It asks as the daemon does, and
+// the bare socket, for answers to itself alone; the node daemon would ask for broadcasts.
 type engine struct {
 	keeper *dhcp.Keeper
 	end    context.CancelFunc

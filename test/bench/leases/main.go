@@ -8,8 +8,8 @@
 //
 // A call of the plugin is net/rpc over a new connection, which alone takes longer than
 // the messages of DHCP do. So like is put beside like: the daemons beside the bare socket
-// behind that same call, and the product's engine, a dhcp.Keeper as the node daemon has
-// it, beside the bare socket in one process.
+// behind that same call, and the product's engine, the dhcp.Keeper that is in its daemon,
+// beside the bare socket in one process.
 //
 //	leases BIN [PART...]
 //
@@ -81,7 +81,7 @@ type bench struct {
 	table                *table
 }
 
-// find finds the two daemons.
+// find finds those that are called.
 func (b *bench) find(ctx context.Context, bin string) error {
 	bin, err := filepath.Abs(bin)
 	if err != nil {

@@ -172,13 +172,20 @@ func (p *pod) flush() error {
 	return nil
 }
 
+// hasCarrier reports whether the interface was operational when it was last looked at.
+func (p *pod) hasCarrier() bool { return p.link.Attrs().OperState == netlink.OperUp }
+
 // awaitCarrier returns when the interface is operational, or isn't.
 func (p *pod) awaitCarrier(ctx context.Context, carrier bool) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, changeTime, fmt.Errorf("not within %v", changeTime))
 	defer cancel()
 	return await(ctx, "the link of pod "+p.name, time.Millisecond, func() (bool, error) {
 		link, err := p.links.LinkByIndex(p.link.Attrs().Index)
-		return err == nil && (link.Attrs().OperState == netlink.OperUp) == carrier, err
+		if err != nil {
+			return false, err
+		}
+		p.link = link
+		return p.hasCarrier() == carrier, nil
 	})
 }
 

@@ -54,7 +54,7 @@ func (t *table) print() error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(os.Stdout, "\nLeases, by the calls of the CNI plugin dhcp, or of the engine in the process that measures; %s\n\n", t.note)
 	names := columns()
-	fmt.Fprintln(w, strings.Join(slices.Concat([]string{"figure"}, names[:], []string{"ours by bare", "goal", "met", "the daemon elsewhere"}), "\t"))
+	fmt.Fprintln(w, strings.Join(slices.Concat([]string{"figure"}, names[:], []string{"ours by bare", "goal", "met", "elsewhere"}), "\t"))
 	for _, r := range t.rows {
 		by, met := "", ""
 		if r.ratio > 0 {
