@@ -11,6 +11,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/mdlayher/packet"
+	"golang.org/x/sys/unix"
 )
 
 // TestLeaseLab gets a lease from dnsmasq with all that it can say, and gives it
@@ -330,15 +333,24 @@ func TestReceiveLab(t *testing.T) {
 
 func TestOpenLinkLab(t *testing.T) {
 	n := newNetwork(t)
-	for name, test := range map[string]struct{ netns, ifname, want string }{
-		"no namespace":  {"/run/netns/none-such", "eth0", "none-such"},
-		"no interface":  {"/run/netns/" + n.client, "eth9", "eth9"},
-		"not Ethernet":  {"/run/netns/" + n.client, "lo", "lo"},
-		"not namespace": {"/dev/null", "eth0", "/dev/null"},
+	left := filepath.Join(t.TempDir(), "netns") // a mount point that nothing is mounted on any more
+	if err := os.WriteFile(left, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		netns, ifname, want string
+		gone                bool
+	}{
+		"no namespace":  {"/run/netns/none-such", "eth0", "none-such", true},
+		"no interface":  {"/run/netns/" + n.client, "eth9", "eth9", true},
+		"not Ethernet":  {"/run/netns/" + n.client, "lo", "lo", false},
+		"not namespace": {"/dev/null", "eth0", "/dev/null", true},
+		"left behind":   {left, "eth0", left, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := OpenLink(test.netns, test.ifname); err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("error %v, want %q", err, test.want)
+			_, err := OpenLink(test.netns, test.ifname)
+			if err == nil || !strings.Contains(err.Error(), test.want) || interfaceGone(err) != test.gone {
+				t.Errorf("error %v, want %q; gone: %v", err, test.want, interfaceGone(err))
 			}
 		})
 	}
@@ -352,5 +364,33 @@ func TestOpenLinkLab(t *testing.T) {
 	})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSetUpLab: a Link that was opened while the interface was down loses no frame by that.
+func TestSetUpLab(t *testing.T) {
+	n := newNetwork(t)
+	n.ip("-n", n.client, "link", "set", "eth0", "down")
+	l := n.link()
+	if got := l.HardwareAddr(); !bytes.Equal(got, clientHW) {
+		t.Errorf("hardware address %v, want %v", got, clientHW)
+	}
+	if err := l.SetUp(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if err := l.awaitCarrier(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.send(arpRequest(clientHW, serverIP, serverIP)); err != nil {
+		t.Errorf("the first frame: %v", err)
+	}
+	if err := l.SetUp(); err != nil {
+		t.Errorf("setting up what is up: %v", err)
+	}
+	n.ip("-n", n.client, "link", "del", "eth0")
+	if err := l.SetUp(); !errors.Is(err, unix.ENODEV) {
+		t.Errorf("setting up what is gone: %v", err)
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/containernetworking/plugins/pkg/ns"
 	"golang.org/x/sys/unix"
 )
 
@@ -22,9 +21,10 @@ type ground interface {
 	// identify names the namespace at a path, as no other one is named, even one
 	// that later has the same path.
 	identify(netns string) (string, error)
-	// open opens a client's interface. If own is valid, it is the leased address,
-	// whose client port is occupied until the port is closed: see Link.occupy.
-	open(id identity, own netip.Addr) (port, error)
+	// open opens a client's interface, or takes opened for it if that is not nil. If own
+	// is valid, it is the leased address, whose client port is occupied until the port is
+	// closed: see Link.occupy.
+	open(id identity, own netip.Addr, opened *Link) (port, error)
 }
 
 // errGone is an interface or a network namespace that is gone.
@@ -41,12 +41,11 @@ func newKernel() (kernel, error) {
 	return kernel{strings.TrimSpace(string(boot))}, nil
 }
 
-// identify goes by the namespace's inode, of which there is one at a time, and the
-// machine's boot id. The numbers of namespaces that are gone are used again, so that
-// open looks at the interface too.
+// identify goes by the namespace's inode and the machine's boot id. The numbers of
+// namespaces that are gone are used again, so that open looks at the interface too.
 func (k kernel) identify(netns string) (string, error) {
 	if netns == "" {
-		return k.boot, nil // this process's own is always the same one
+		return k.place(""), nil // this process's own is always the same one
 	}
 	var s unix.Stat_t
 	if err := unix.Stat(netns, &s); err != nil {
@@ -55,16 +54,20 @@ func (k kernel) identify(netns string) (string, error) {
 		}
 		return "", fmt.Errorf("netns %q: %w", netns, err)
 	}
-	return fmt.Sprintf("%s/%d:%d", k.boot, s.Dev, s.Ino), nil
+	return k.place(spaceOf(s)), nil
 }
 
-func (k kernel) open(id identity, own netip.Addr) (port, error) {
-	place, err := k.identify(id.Netns)
-	if err == nil && place != id.Place {
-		err = fmt.Errorf("netns %q: %w: it is another namespace by now", id.Netns, errGone)
+// place names a network namespace beyond this start of the machine.
+func (k kernel) place(s space) string {
+	if s == "" {
+		return k.boot
 	}
-	if err != nil {
-		return nil, err
+	return k.boot + "/" + string(s)
+}
+
+func (k kernel) open(id identity, own netip.Addr, opened *Link) (port, error) {
+	if opened != nil {
+		return opened, k.admit(id, opened)
 	}
 	link, err := openLink(id.Netns, id.IfName, own)
 	if interfaceGone(err) {
@@ -73,14 +76,23 @@ func (k kernel) open(id identity, own netip.Addr) (port, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !bytes.Equal(link.hw, id.HardwareAddr) {
-		err := fmt.Errorf("%s in netns %q: %w: its hardware address is %s by now", id.IfName, id.Netns, errGone, link.hw)
+	if err := k.admit(id, link); err != nil {
 		return nil, errors.Join(err, link.Close())
 	}
 	return link, nil
 }
 
+// admit returns an error if a Link is not the client's.
+func (k kernel) admit(id identity, link *Link) error {
+	switch {
+	case k.place(link.space) != id.Place:
+		return fmt.Errorf("netns %q: %w: it is another namespace by now", id.Netns, errGone)
+	case !bytes.Equal(link.hw, id.HardwareAddr):
+		return fmt.Errorf("%s in netns %q: %w: its hardware address is %s by now", id.IfName, id.Netns, errGone, link.hw)
+	}
+	return nil
+}
+
 func interfaceGone(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.As(err, &ns.NSPathNotExistErr{}) || errors.As(err, &ns.NSPathNotNSErr{}) ||
-		errors.Is(err, unix.ENODEV)
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotNetns) || errors.Is(err, unix.ENODEV)
 }

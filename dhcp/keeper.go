@@ -64,6 +64,10 @@ type Client struct {
 	// Config is the client. HardwareAddr has to be the interface's. Selected is told
 	// of the offers of the Acquire that it is given to.
 	Config Config
+	// Link is that interface, if the caller has opened it: it serves an Acquire or a
+	// Discover until that returns, and is the caller's to close. nil has the Keeper open
+	// the interface when there is need.
+	Link *Link
 	// Data is what the caller wants to know of the client later: see Keeper.Data. It is
 	// part of the record. Optional.
 	Data json.RawMessage
@@ -236,7 +240,7 @@ func (k *Keeper) acquire(claim *claim, c Client, place string, then state) (Leas
 			return Lease{}, err
 		}
 	}
-	lease, err := k.speak(claim, r, netip.Addr{}, func(p port) (Lease, error) {
+	lease, err := k.speak(claim, r, c.Link, netip.Addr{}, func(p port) (Lease, error) {
 		return acquireOn(claim.ctx, p, c.IfName, cfg)
 	})
 	if err != nil {

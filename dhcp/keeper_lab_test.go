@@ -159,3 +159,34 @@ func TestKeeperDnsmasqLab(t *testing.T) {
 	}
 	n.await("lease gone", 2*time.Second, func() bool { return n.read(n.leases) == "" })
 }
+
+// TestKeeperLinkLab: a Keeper speaks by the caller's Link, if that is the client's, and
+// leaves it open.
+func TestKeeperLinkLab(t *testing.T) {
+	n := newNetwork(t)
+	n.serve()
+	l := n.keep()
+	link := n.link()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	other := Client{Netns: "/run/netns/" + n.server, IfName: "p0", Config: testConfig(), Link: link}
+	if _, err := l.k.Acquire(ctx, "a", other); !errors.Is(err, errGone) {
+		t.Errorf("a Link of another namespace: %v", err)
+	}
+	stranger := Client{Netns: "/run/netns/" + n.client, IfName: "eth0", Config: testConfig(), Link: link}
+	stranger.Config.HardwareAddr = []byte{2, 0, 0, 0, 0, 0x77}
+	if _, err := l.k.Acquire(ctx, "a", stranger); !errors.Is(err, errGone) {
+		t.Errorf("a Link of another hardware address: %v", err)
+	}
+	c := Client{Netns: "/run/netns/" + n.client, IfName: "eth0", Config: testConfig(), Link: link}
+	lease, err := l.k.Acquire(ctx, "a", c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := l.k.Acquire(ctx, "a", c); err != nil || !again.Acquired.Equal(lease.Acquired) {
+		t.Errorf("another lease, error %v: %v, before %v", err, again, lease)
+	}
+	if err := link.send(arpRequest(clientHW, lease.Addr.Addr(), serverIP)); err != nil {
+		t.Errorf("the Link after the lease: %v", err)
+	}
+}

@@ -146,7 +146,7 @@ func (p stagePort) Close() error {
 	return nil
 }
 
-func (s *stage) open(id identity, _ netip.Addr) (port, error) {
+func (s *stage) open(id identity, _ netip.Addr, _ *Link) (port, error) {
 	if place, err := s.identify(id.Netns); err != nil || place != id.Place {
 		return nil, errors.Join(errGone, err)
 	}

@@ -12,11 +12,9 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"runtime"
 	"syscall"
 	"time"
 
-	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -30,6 +28,8 @@ import (
 type Link struct {
 	name string
 	hw   net.HardwareAddr
+	// space is where it was opened; empty for where the caller was.
+	space space
 	// socket is a packet socket that is bound to the interface. It keeps the namespace
 	// that it was opened in, so no goroutine or thread has to stay there, and all else
 	// is asked of the interface by way of it.
@@ -79,41 +79,12 @@ func openLink(netnsPath, ifname string, own netip.Addr) (*Link, error) {
 	if netnsPath == "" {
 		err = open()
 	} else {
-		err = inNetns(netnsPath, open)
+		l.space, err = inNetns(netnsPath, open)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("opening link %s in netns %q: %w", ifname, netnsPath, err)
 	}
 	return l, nil
-}
-
-// inNetns has do run in the network namespace at path. It is ns.WithNetNSPath without a
-// goroutine, and so a thread, of its own, which takes longer than all else that it is used
-// for here. If there is no way back, the thread stays the caller's, and ends with its
-// goroutine.
-func inNetns(path string, do func() error) error {
-	target, err := ns.GetNS(path)
-	if err != nil {
-		return err
-	}
-	defer target.Close()
-	runtime.LockOSThread()
-	own, err := netns.Get()
-	if err != nil {
-		runtime.UnlockOSThread()
-		return fmt.Errorf("own netns: %w", err)
-	}
-	defer own.Close()
-	if err := target.Set(); err != nil {
-		runtime.UnlockOSThread()
-		return fmt.Errorf("entering netns: %w", err)
-	}
-	err = do()
-	if back := netns.Set(own); back != nil {
-		return errors.Join(err, fmt.Errorf("leaving netns: %w", back))
-	}
-	runtime.UnlockOSThread()
-	return err
 }
 
 // bind binds a new packet socket to the interface. The filter is there before the first
@@ -230,7 +201,7 @@ func (l *Link) awaitCarrier(ctx context.Context) error {
 			return fmt.Errorf("looking for carrier: %w", err)
 		}
 		if flags&wanted == wanted {
-			return nil
+			return l.forgetError()
 		}
 		select {
 		case <-tick.C:
@@ -243,17 +214,45 @@ func (l *Link) awaitCarrier(ctx context.Context) error {
 	}
 }
 
+// forgetError takes off the socket what it has to say of the interface's having been down,
+// which would be told in the place of sending the next frame.
+func (l *Link) forgetError() (err error) {
+	closed := l.raw.Control(func(fd uintptr) {
+		_, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
+	})
+	return errors.Join(closed, err)
+}
+
+// HardwareAddr is the interface's Ethernet address when the Link was opened.
+func (l *Link) HardwareAddr() net.HardwareAddr { return bytes.Clone(l.hw) }
+
+// SetUp sets the interface up, if it is down.
+func (l *Link) SetUp() error {
+	flags, err := l.flags()
+	if err == nil && flags&unix.IFF_UP == 0 {
+		_, err = l.ioctlFlags(unix.SIOCSIFFLAGS, flags|unix.IFF_UP)
+	}
+	if err != nil {
+		return fmt.Errorf("setting up interface %s: %w", l.name, err)
+	}
+	return nil
+}
+
 // flags returns the interface's flags. Asked in this way, and not by rtnetlink, the
 // kernel doesn't wait for whoever changes interfaces somewhere on the machine.
-func (l *Link) flags() (flags uint16, err error) {
-	request, err := unix.NewIfreq(l.name)
+func (l *Link) flags() (uint16, error) { return l.ioctlFlags(unix.SIOCGIFFLAGS, 0) }
+
+// ioctlFlags gets or sets the interface's flags: see netdevice(7).
+func (l *Link) ioctlFlags(request uint, flags uint16) (uint16, error) {
+	ifreq, err := unix.NewIfreq(l.name)
 	if err != nil {
 		return 0, err
 	}
+	ifreq.SetUint16(flags)
 	closed := l.raw.Control(func(fd uintptr) {
-		err = unix.IoctlIfreq(int(fd), unix.SIOCGIFFLAGS, request)
+		err = unix.IoctlIfreq(int(fd), request, ifreq)
 	})
-	return request.Uint16(), errors.Join(closed, err)
+	return ifreq.Uint16(), errors.Join(closed, err)
 }
 
 // receivedInVain is the number of frames of any kind that the interface has received

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
@@ -49,17 +48,6 @@ func (p place) open() (*device, error) {
 func gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.As(err, &ns.NSPathNotExistErr{}) || errors.As(err, &ns.NSPathNotNSErr{}) ||
 		errors.As(err, &netlink.LinkNotFoundError{})
-}
-
-// setUp sets the interface up if it is down: plugins do so when they have the result.
-func (d *device) setUp() error {
-	if d.link.Attrs().Flags&net.FlagUp != 0 {
-		return nil
-	}
-	if err := d.LinkSetUp(d.link); err != nil {
-		return fmt.Errorf("setting up interface %s: %w", d.link.Attrs().Name, err)
-	}
-	return nil
 }
 
 // wayOut is the host's device that the interface is on, empty if there is none that

@@ -43,19 +43,21 @@ func (s *Server) allocate(ctx context.Context, args *skel.CmdArgs, result *types
 	defer giveUp()
 
 	at := place{Netns: s.cfg.HostPrefix + a.netns, IfName: a.ifname, Priority: a.conf.IPAM.Priority}
-	device, err := at.open()
+	link, err := dhcp.OpenLink(at.Netns, at.IfName)
 	if err != nil {
 		return err
 	}
-	defer device.Close()
-	cfg.HardwareAddr = device.link.Attrs().HardwareAddr
+	defer s.closeLater(link)
+	cfg.HardwareAddr = link.HardwareAddr()
 	has, err := s.hasLease(a.key, cfg.HardwareAddr)
 	if err != nil {
 		return err
 	}
 	if !has {
-		at.Via = device.wayOut(s.host)
-		if err := device.setUp(); err != nil {
+		if err := link.SetUp(); err != nil { // plugins do so when they have the result
+			return err
+		}
+		if at.Via, err = s.wayOut(args.StdinData, at); err != nil {
 			return err
 		}
 	}
@@ -63,7 +65,7 @@ func (s *Server) allocate(ctx context.Context, args *skel.CmdArgs, result *types
 	if err != nil {
 		return err
 	}
-	lease, err := s.keeper.Acquire(ctx, a.key, dhcp.Client{Netns: at.Netns, IfName: a.ifname, Config: cfg, Data: data})
+	lease, err := s.keeper.Acquire(ctx, a.key, dhcp.Client{Netns: at.Netns, IfName: a.ifname, Config: cfg, Link: link, Data: data})
 	if err != nil {
 		if cause := context.Cause(ctx); cause == errDeleted {
 			err = fmt.Errorf("%w: %w", cause, err)
@@ -75,6 +77,15 @@ func (s *Server) allocate(ctx context.Context, args *skel.CmdArgs, result *types
 	}
 	fill(result, lease, a.conf.IPAM.Priority)
 	return nil
+}
+
+// closeLater closes a Link while nobody waits for it.
+func (s *Server) closeLater(link *dhcp.Link) {
+	s.closing.Go(func() {
+		if err := link.Close(); err != nil {
+			s.cfg.Log.Warn("close a DHCP client's socket", "err", err)
+		}
+	})
 }
 
 // hasLease reports whether an attachment has a lease in use, on an interface with this

@@ -52,7 +52,10 @@ type Server struct {
 	keeper *dhcp.Keeper
 	turns  turns
 	host   *netlink.Handle // of this process's network namespace, the host's
-	called chan struct{}   // has room for one sign of a call
+	ways   ways
+	called chan struct{} // has room for one sign of a call
+	// closing counts the Links being closed, which may outlive their calls.
+	closing sync.WaitGroup
 }
 
 // New reads the records. It locks them until Run ends.
@@ -60,7 +63,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.StateDir == "" || cfg.Log == nil || cfg.Timeout <= 0 {
 		return nil, errors.New("server of the CNI plugin dhcp: StateDir, Log and a positive Timeout are required")
 	}
-	s := &Server{cfg: cfg, turns: turns{taken: map[string]*turn{}}, called: make(chan struct{}, 1)}
+	s := &Server{cfg: cfg, turns: turns{taken: map[string]*turn{}}, ways: ways{known: map[network]way{}}, called: make(chan struct{}, 1)}
 	var err error
 	if s.host, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return nil, fmt.Errorf("opening rtnetlink: %w", err)
@@ -89,6 +92,7 @@ func New(cfg Config) (*Server, error) {
 // started has ended. It is called once.
 func (s *Server) Run(ctx context.Context, listener *net.UnixListener) error {
 	defer s.host.Close()
+	defer s.closing.Wait()
 	// A call that is ended gives back what it got: the Keeper outlives the calls.
 	keeping, endKeeping := context.WithCancel(context.WithoutCancel(ctx))
 	defer endKeeping()

@@ -6,12 +6,14 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/bench/times"
 )
 
-// contestRuns is how often each of those that take part has its turn.
-const contestRuns = 5
+// rounds is how often each of those that take part has its turn. This machine's speed can
+// change by half within a minute, so it takes some.
+const rounds = 9
 
 // client is who gets leases for pods.
 type client interface {
@@ -38,10 +40,27 @@ func (b *bench) inProcess() entrants {
 	return entrants{b.newEngine, nil, func(context.Context) (client, error) { return &bare{}, nil }}
 }
 
+// turns are the times that each of those that take part took, by round.
+type turns [contestants][rounds]times.Times
+
+// all are the times of one in all rounds.
+func (t *turns) all(column int) times.Times { return slices.Concat(t[column][:]...) }
+
+// ratio is that of the product's median to the bound's in the middle one of the rounds:
+// those of one round followed each other at once.
+func (t *turns) ratio() float64 {
+	var ratios []float64
+	for i := range rounds {
+		ratios = append(ratios, times.Ratio(t[product][i].Median(), t[bound][i].Median()))
+	}
+	slices.Sort(ratios)
+	return ratios[len(ratios)/2]
+}
+
 // contest has the same measured of all, by turns, with the links of the first pods up
 // before.
-func (b *bench) contest(ctx context.Context, all entrants, links int, measure func(client, *times.Times) error) (took [contestants]times.Times, err error) {
-	for range contestRuns {
+func (b *bench) contest(ctx context.Context, all entrants, links int, measure func(client, *times.Times) error) (took turns, err error) {
+	for round := range rounds {
 		for column, begin := range all {
 			if begin == nil {
 				continue
@@ -56,7 +75,7 @@ func (b *bench) contest(ctx context.Context, all entrants, links int, measure fu
 			if err != nil {
 				return took, err
 			}
-			if err := errors.Join(measure(c, &took[column]), c.close()); err != nil {
+			if err := errors.Join(measure(c, &took[column][round]), c.close()); err != nil {
 				return took, err
 			}
 		}

@@ -34,13 +34,13 @@ type row struct {
 }
 
 // fill has the figures of those that took part in a contest.
-func (r *row) fill(took [contestants]times.Times, text func(times.Times) string) {
-	for i, t := range took {
-		if len(t) > 0 {
+func (r *row) fill(took *turns, text func(times.Times) string) {
+	for i := range took {
+		if t := took.all(i); len(t) > 0 {
 			r.got[i] = text(t)
 		}
 	}
-	r.ratio = times.Ratio(took[product].Median(), took[bound].Median())
+	r.ratio = took.ratio()
 }
 
 type table struct {
