@@ -4,6 +4,7 @@
 package dhcp
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -64,13 +65,25 @@ type Client struct {
 	// Config is the client. HardwareAddr has to be the interface's. Selected is told
 	// of the offers of the Acquire that it is given to.
 	Config Config
-	// Link is that interface, if the caller has opened it: it serves an Acquire or a
-	// Discover until that returns, and is the caller's to close. nil has the Keeper open
-	// the interface when there is need.
+	// Link is that interface, if the caller has opened it by Netns and IfName: it serves an
+	// Acquire or a Discover until that returns, and is the caller's to close. nil has the
+	// Keeper open the interface when there is need.
 	Link *Link
 	// Data is what the caller wants to know of the client later: see Keeper.Data. It is
 	// part of the record. Optional.
 	Data json.RawMessage
+}
+
+// checkLink returns an error if the Link is not the client's interface.
+func (c Client) checkLink() error {
+	switch l := c.Link; {
+	case l == nil:
+	case l.name != c.IfName || (l.space == "") != (c.Netns == ""):
+		return fmt.Errorf("DHCP client for %s in netns %q has a Link of %s in another", c.IfName, c.Netns, l.name)
+	case !bytes.Equal(l.hw, c.Config.HardwareAddr):
+		return fmt.Errorf("DHCP client for %s has hardware address %s, and a Link of %s", c.IfName, c.Config.HardwareAddr, l.hw)
+	}
+	return nil
 }
 
 // ErrPending tells that a lease is still to be given back.
@@ -163,7 +176,7 @@ func (k *Keeper) load() (err error) {
 // started since: nothing is configured any more, and the machine may be elsewhere, so
 // that the lease has to be confirmed first (INIT-REBOOT).
 func (k *Keeper) rebooted(key string, r record) error {
-	place, err := k.ground.identify("")
+	place, err := k.ground.identify("", nil)
 	if err != nil || r.Client.Netns != "" || r.Client.Place == place || r.State == releasing || r.State == held {
 		return err
 	}
@@ -196,7 +209,10 @@ func (k *Keeper) get(ctx context.Context, key string, c Client, then state) (Lea
 	if err := c.Config.Check(); err != nil {
 		return Lease{}, fmt.Errorf("checking DHCP client for %s: %w", c.IfName, err)
 	}
-	place, err := k.ground.identify(c.Netns)
+	if err := c.checkLink(); err != nil {
+		return Lease{}, err
+	}
+	place, err := k.ground.identify(c.Netns, c.Link)
 	if err != nil {
 		return Lease{}, err
 	}
@@ -240,9 +256,14 @@ func (k *Keeper) acquire(claim *claim, c Client, place string, then state) (Leas
 			return Lease{}, err
 		}
 	}
-	lease, err := k.speak(claim, r, c.Link, netip.Addr{}, func(p port) (Lease, error) {
-		return acquireOn(claim.ctx, p, c.IfName, cfg)
-	})
+	exchange := func(p port) (Lease, error) { return acquireOn(claim.ctx, p, c.IfName, cfg) }
+	var lease Lease
+	var err error
+	if c.Link != nil {
+		lease, err = exchange(c.Link)
+	} else {
+		lease, err = k.speak(claim, r, netip.Addr{}, exchange)
+	}
 	if err != nil {
 		return Lease{}, err
 	}

@@ -13,12 +13,14 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/mdlayher/packet"
+	"golang.org/x/sys/unix"
 )
 
 // keeperLab is a Keeper for a network's client, which configures the interface as a caller
@@ -160,25 +162,41 @@ func TestKeeperDnsmasqLab(t *testing.T) {
 	n.await("lease gone", 2*time.Second, func() bool { return n.read(n.leases) == "" })
 }
 
-// TestKeeperLinkLab: a Keeper speaks by the caller's Link, if that is the client's, and
-// leaves it open.
+// TestKeeperLinkLab: a Keeper speaks by the caller's Link, which is all there is of the
+// interface here, and leaves it open. One that is not the client's changes nothing.
 func TestKeeperLinkLab(t *testing.T) {
 	n := newNetwork(t)
 	n.serve()
 	l := n.keep()
-	link := n.link()
+	path := filepath.Join(t.TempDir(), "netns") // until the Link is open
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("/run/netns/"+n.client, path, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	link, err := OpenLink(path, "eth0")
+	if err := errors.Join(err, unix.Unmount(path, 0)); err != nil {
+		t.Fatal(err)
+	}
+	defer link.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	other := Client{Netns: "/run/netns/" + n.server, IfName: "p0", Config: testConfig(), Link: link}
-	if _, err := l.k.Acquire(ctx, "a", other); !errors.Is(err, errGone) {
-		t.Errorf("a Link of another namespace: %v", err)
+	for name, change := range map[string]func(*Client){
+		"interface":         func(c *Client) { c.IfName = "eth1" },
+		"hardware address":  func(c *Client) { c.Config.HardwareAddr = []byte{2, 0, 0, 0, 0, 0x77} },
+		"network namespace": func(c *Client) { c.Netns = "" },
+	} {
+		c := Client{Netns: path, IfName: "eth0", Config: testConfig(), Link: link}
+		change(&c)
+		if _, err := l.k.Acquire(ctx, "a", c); err == nil || !strings.Contains(err.Error(), "Link") {
+			t.Errorf("a Link of another %s: %v", name, err)
+		}
 	}
-	stranger := Client{Netns: "/run/netns/" + n.client, IfName: "eth0", Config: testConfig(), Link: link}
-	stranger.Config.HardwareAddr = []byte{2, 0, 0, 0, 0, 0x77}
-	if _, err := l.k.Acquire(ctx, "a", stranger); !errors.Is(err, errGone) {
-		t.Errorf("a Link of another hardware address: %v", err)
+	if l.k.Holds("a") {
+		t.Error("a client whose Link is another's has a record")
 	}
-	c := Client{Netns: "/run/netns/" + n.client, IfName: "eth0", Config: testConfig(), Link: link}
+	c := Client{Netns: path, IfName: "eth0", Config: testConfig(), Link: link}
 	lease, err := l.k.Acquire(ctx, "a", c)
 	if err != nil {
 		t.Fatal(err)
@@ -186,6 +204,7 @@ func TestKeeperLinkLab(t *testing.T) {
 	if again, err := l.k.Acquire(ctx, "a", c); err != nil || !again.Acquired.Equal(lease.Acquired) {
 		t.Errorf("another lease, error %v: %v, before %v", err, again, lease)
 	}
+	l.stop() // when all that it closes is closed
 	if err := link.send(arpRequest(clientHW, lease.Addr.Addr(), serverIP)); err != nil {
 		t.Errorf("the Link after the lease: %v", err)
 	}

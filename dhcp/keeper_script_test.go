@@ -121,7 +121,7 @@ func (s *stage) until(t time.Time) {
 	synctest.Wait()
 }
 
-func (s *stage) identify(netns string) (string, error) {
+func (s *stage) identify(netns string, _ *Link) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -146,8 +146,8 @@ func (p stagePort) Close() error {
 	return nil
 }
 
-func (s *stage) open(id identity, _ netip.Addr, _ *Link) (port, error) {
-	if place, err := s.identify(id.Netns); err != nil || place != id.Place {
+func (s *stage) open(id identity, _ netip.Addr) (port, error) {
+	if place, err := s.identify(id.Netns, nil); err != nil || place != id.Place {
 		return nil, errors.Join(errGone, err)
 	}
 	s.mu.Lock()

@@ -79,7 +79,7 @@ func TestKeeperRebinds(t *testing.T) {
 			}
 			return honest(f, option(dhcpv4.OptionServerIdentifier, otherServerIP.AsSlice()...))
 		})
-		s.until(lease.Rebind.Add(-time.Second))
+		s.until(lease.Rebind.Add(-time.Microsecond))
 		tries := s.took()
 		if len(tries) < 4 || len(tries) > 8 || slices.ContainsFunc(tries, func(k string) bool { return k != "renew" }) {
 			t.Errorf("sent in RENEWING: %v", tries)
@@ -143,34 +143,30 @@ func TestKeeperLoses(t *testing.T) {
 	})
 }
 
-// TestKeeperRefused: a NAK, or an ACK for another address, in any state: the address is
-// not used any more, and not asked for.
+// TestKeeperRefused: a NAK, or an ACK for another address than can be taken without a
+// question: the address is not used any more, and not asked for.
 func TestKeeperRefused(t *testing.T) {
 	other := yiaddr("192.0.2.78")
-	for name, refuse := range map[string]func(sent) [][]byte{
-		"NAK":             nak,
-		"another address": func(f sent) [][]byte { return honest(f, other) },
+	for name, test := range map[string]struct {
+		refuse func(sent) [][]byte
+		probe  bool
+	}{
+		"NAK":                           {refuse: nak},
+		"another address, to be probed": {func(f sent) [][]byte { return honest(f, other) }, true},
 	} {
 		for _, state := range []string{"renewing", "rebinding"} {
 			t.Run(name+" while "+state, func(t *testing.T) {
 				onStage(t, func(s *stage) {
-					lease := s.acquire("a")
-					if state == "rebinding" {
-						s.serve(silent)
-						s.until(lease.Rebind.Add(-time.Millisecond))
-					}
-					s.took()
+					lease := s.bound(state, test.probe)
 					s.serve(func(f sent) [][]byte {
 						if !f.dhcp.ClientIPAddr.IsUnspecified() {
-							return refuse(f)
+							return test.refuse(f)
 						}
 						return honest(f, other)
 					})
 					s.until(lease.Rebind.Add(time.Minute))
-					want := map[string][]string{
-						"renewing": {"renew", "discover", "select", "arp"}, "rebinding": {"rebind", "discover", "select"},
-					}[state][:3]
-					if diff := cmp.Diff(want, s.took()); diff != "" {
+					want := map[string]string{"renewing": "renew", "rebinding": "rebind"}[state]
+					if diff := cmp.Diff([]string{want, "discover", "select"}, s.took()); diff != "" {
 						t.Errorf("sent (-want +got):\n%s", diff)
 					}
 					told := s.heard()
@@ -181,6 +177,47 @@ func TestKeeperRefused(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestKeeperMoved: a server that gives another address when it is asked for more time has
+// the client change over, from one to the other.
+func TestKeeperMoved(t *testing.T) {
+	for state, want := range map[string]string{"renewing": "renew", "rebinding": "rebind"} {
+		t.Run(state, func(t *testing.T) {
+			onStage(t, func(s *stage) {
+				lease := s.bound(state, false)
+				s.serve(func(f sent) [][]byte { return honest(f, yiaddr("192.0.2.78")) })
+				s.until(lease.Rebind.Add(time.Minute))
+				if diff := cmp.Diff([]string{want}, s.took()); diff != "" {
+					t.Errorf("sent (-want +got):\n%s", diff)
+				}
+				if told := s.heard(); len(told) != 1 || !strings.HasPrefix(told[0], "a: 192.0.2.77 to 192.0.2.78 until") {
+					t.Errorf("told %v", told)
+				}
+				s.restart()
+				if now, ok := s.k.Lease("a"); !ok || now.Addr.Addr() != netip.MustParseAddr("192.0.2.78") {
+					t.Errorf("lease %v", now)
+				}
+			})
+		})
+	}
+}
+
+// bound has the key a get a lease that is about to be renewed, or rebound.
+func (s *stage) bound(state string, probe bool) Lease {
+	s.t.Helper()
+	c := client()
+	c.Config.Probe = probe
+	lease, err := s.k.Acquire(s.t.Context(), "a", c)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if state == "rebinding" {
+		s.serve(silent)
+		s.until(lease.Rebind.Add(-time.Millisecond))
+	}
+	s.took()
+	return lease
 }
 
 // TestKeeperRefusedAlways: a server that offers and refuses is left in peace.

@@ -48,11 +48,12 @@ type Link struct {
 // in the current one if that is empty. It changes nothing on the interface, and
 // does not need it to be up yet.
 func OpenLink(netnsPath, ifname string) (*Link, error) {
-	return openLink(netnsPath, ifname, netip.Addr{})
+	return openLink(netnsPath, "", ifname, netip.Addr{})
 }
 
-// openLink is OpenLink, and occupies the client port of the address own, if valid.
-func openLink(netnsPath, ifname string, own netip.Addr) (*Link, error) {
+// openLink is OpenLink, of the wanted namespace if that is not empty, and occupies the client
+// port of the address own, if valid.
+func openLink(netnsPath string, wanted space, ifname string, own netip.Addr) (*Link, error) {
 	l := &Link{name: ifname, buf: make([]byte, 2048), clientPort: -1}
 	open := func() error {
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0) // 0: nothing yet
@@ -79,7 +80,7 @@ func openLink(netnsPath, ifname string, own netip.Addr) (*Link, error) {
 	if netnsPath == "" {
 		err = open()
 	} else {
-		l.space, err = inNetns(netnsPath, open)
+		l.space, err = inNetns(netnsPath, wanted, open)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("opening link %s in netns %q: %w", ifname, netnsPath, err)
@@ -201,7 +202,7 @@ func (l *Link) awaitCarrier(ctx context.Context) error {
 			return fmt.Errorf("looking for carrier: %w", err)
 		}
 		if flags&wanted == wanted {
-			return l.forgetError()
+			return l.forgetDown()
 		}
 		select {
 		case <-tick.C:
@@ -214,13 +215,17 @@ func (l *Link) awaitCarrier(ctx context.Context) error {
 	}
 }
 
-// forgetError takes off the socket what it has to say of the interface's having been down,
-// which would be told in the place of sending the next frame.
-func (l *Link) forgetError() (err error) {
+// forgetDown takes off the socket that the interface was down, which the kernel would tell
+// in the place of sending the next frame. Any other error that it keeps is a frame's that is
+// lost, so that it is sent again.
+func (l *Link) forgetDown() (err error) {
 	closed := l.raw.Control(func(fd uintptr) {
 		_, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
 	})
-	return errors.Join(closed, err)
+	if err := errors.Join(closed, err); err != nil {
+		return fmt.Errorf("taking an error off the packet socket: %w", err)
+	}
+	return nil
 }
 
 // HardwareAddr is the interface's Ethernet address when the Link was opened.

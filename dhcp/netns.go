@@ -12,15 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errNotNetns is what is at the path of a network namespace that is gone, if its mount
-// point was left behind.
-var errNotNetns = errors.New("not a network namespace")
+var (
+	// errNotNetns is what is at the path of a network namespace that is gone, if its mount
+	// point was left behind.
+	errNotNetns = errors.New("not a network namespace")
+	// errAnotherNetns is what is there if the path is used again.
+	errAnotherNetns = errors.New("it is another namespace by now")
+)
 
 // inNetns has do run in the network namespace at path, and tells which one that was. It is
 // the WithNetNSPath of CNI's package ns without a goroutine, and so a thread, of its own,
-// which takes longer than all else that it is used for here. If there is no way back, the
-// thread stays the caller's, and ends with its goroutine.
-func inNetns(path string, do func() error) (space, error) {
+// which takes longer than all else that it is used for here. If wanted is not empty, any
+// other namespace is errAnotherNetns.
+func inNetns(path string, wanted space, do func() error) (space, error) {
 	target, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return "", err
@@ -30,15 +34,18 @@ func inNetns(path string, do func() error) (space, error) {
 	if err := unix.Fstat(target, &s); err != nil {
 		return "", err
 	}
+	found := spaceOf(s)
+	if wanted != "" && found != wanted {
+		return "", errAnotherNetns
+	}
 	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	own, err := netns.Get()
 	if err != nil {
-		runtime.UnlockOSThread()
 		return "", fmt.Errorf("own netns: %w", err)
 	}
 	defer own.Close()
 	if err := unix.Setns(target, unix.CLONE_NEWNET); err != nil {
-		runtime.UnlockOSThread()
 		if errors.Is(err, unix.EINVAL) {
 			err = errNotNetns
 		}
@@ -46,10 +53,10 @@ func inNetns(path string, do func() error) (space, error) {
 	}
 	err = do()
 	if back := netns.Set(own); back != nil {
-		return "", errors.Join(err, fmt.Errorf("leaving netns: %w", back))
+		// All that the caller does from now on would be done to the wrong namespace.
+		panic(fmt.Sprintf("no way back out of netns %s: %v", path, back))
 	}
-	runtime.UnlockOSThread()
-	return spaceOf(s), err
+	return found, err
 }
 
 // space names a network namespace: by its inode, of which there is one at a time. The

@@ -14,7 +14,7 @@ import (
 )
 
 // prolong asks once for more time for a lease, and returns the lease as the server
-// has prolonged it. Its error is errUnanswered if no answer came within wait, and a
+// has prolonged it, be it with another address. Its error is errUnanswered if no answer came within wait, and a
 // *refusal if the address must no longer be used.
 //
 // RFC 2131, 4.3.2 and table 4: the address is in ciaddr, and neither in option 50
@@ -30,7 +30,7 @@ func prolong(ctx context.Context, c conn, cfg Config, lease Lease, rebinding boo
 	m.ClientIPAddr = lease.Addr.Addr().AsSlice()
 	from := netip.AddrPortFrom(lease.Addr.Addr(), dhcpv4.ClientPort)
 	to, hopHW := allServers(), etherBroadcast()
-	q := question{client: x.cfg, xid: x.xid, requested: true, held: lease.Addr}
+	q := question{client: x.cfg, xid: x.xid, requested: true, held: lease.Addr, moves: !cfg.Probe}
 	if !rebinding {
 		q.server, to = lease.Server, netip.AddrPortFrom(lease.Server, dhcpv4.ServerPort)
 		var err error

@@ -27,6 +27,9 @@ type question struct {
 	// held is the address that the client has and wants to go on using; the zero
 	// Prefix if it wants a new one.
 	held netip.Prefix
+	// moves tells that the client can change over from held to another address: it is
+	// bound, and doesn't ask whether one is free before it takes it.
+	moves bool
 	// sent is when the REQUEST was sent.
 	sent time.Time
 }
@@ -57,9 +60,10 @@ func (r *refusal) Error() string {
 //
 // An OFFER has to pass the same rules as an ACK, so that a server whose leases
 // are of no use is not asked for one. The ACK's address is taken even if it is
-// not the offered one: it is what the server has written down. But an ACK that
-// gives another address than the one held is a refusal of that one: what was asked
-// for was more time (RFC 2131, 4.3.2), and a new address is to be on disk as an
+// not the offered one: it is what the server has written down, and so is that of a
+// renewal, which servers should not, but may change. But to a client in INIT-REBOOT, an
+// ACK that gives another address than the one held is a refusal of that one: what was
+// asked for was to confirm it (RFC 2131, 4.3.2), and a new address is to be on disk as an
 // offer first, so that it can be given back whatever happens.
 func (q question) judge(frame []byte) (Lease, error) {
 	payload, from, ok := dhcpPayload(frame)
@@ -96,7 +100,7 @@ func (q question) judge(frame []byte) (Lease, error) {
 	if err != nil {
 		return Lease{}, err
 	}
-	if q.held.IsValid() && lease.Addr.Addr() != q.held.Addr() {
+	if q.held.IsValid() && lease.Addr.Addr() != q.held.Addr() && !q.moves {
 		return Lease{}, &refusal{server: server, text: "granted " + lease.Addr.Addr().String() + " instead"}
 	}
 	lease.Server, lease.ServerHW = server, from

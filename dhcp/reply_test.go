@@ -4,10 +4,12 @@
 package dhcp
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"net"
 	"net/netip"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -35,7 +37,14 @@ func requesting() question {
 
 func renewing() question {
 	q := requesting()
-	q.held = netip.PrefixFrom(leasedIP, 24)
+	q.held, q.moves = netip.PrefixFrom(leasedIP, 24), true
+	return q
+}
+
+// rebooting is the question of a client in INIT-REBOOT.
+func rebooting() question {
+	q := rebinding()
+	q.moves = false
 	return q
 }
 
@@ -95,6 +104,7 @@ func TestJudgeDiscards(t *testing.T) {
 		"mask odd":       {[]edit{option(dhcpv4.OptionSubnetMask, 255, 0, 255, 0)}, "with a malformed subnet mask"},
 		"mask short":     {[]edit{option(dhcpv4.OptionSubnetMask, 255, 255)}, "with a malformed subnet mask"},
 		"mask zero":      {[]edit{option(dhcpv4.OptionSubnetMask, 0, 0, 0, 0)}, "with a malformed subnet mask"},
+		"mask /7":        {[]edit{option(dhcpv4.OptionSubnetMask, 254, 0, 0, 0)}, "with a malformed subnet mask"},
 		"lease missing":  {[]edit{option(dhcpv4.OptionIPAddressLeaseTime)}, "without lease time"},
 		"lease zero":     {[]edit{option(dhcpv4.OptionIPAddressLeaseTime, 0, 0, 0, 0)}, "without lease time"},
 		"lease short":    {[]edit{option(dhcpv4.OptionIPAddressLeaseTime, 1, 0)}, "without lease time"},
@@ -138,10 +148,12 @@ func TestJudgeTurn(t *testing.T) {
 		"renewing, ack without mask":      {q: renewing(), kind: dhcpv4.MessageTypeAck, edits: []edit{option(dhcpv4.OptionSubnetMask)}},
 		"renewing, another server":        {q: renewing(), kind: dhcpv4.MessageTypeAck, edits: []edit{other}, want: discard("of another server")},
 		"renewing, nak of another server": {q: renewing(), kind: dhcpv4.MessageTypeNak, edits: []edit{other}, want: discard("of another server")},
-		"renewing, another address":       {q: renewing(), kind: dhcpv4.MessageTypeAck, edits: []edit{yiaddr("192.0.2.78")}, want: &refusal{serverIP, "granted 192.0.2.78 instead"}},
+		"renewing, another address":       {q: renewing(), kind: dhcpv4.MessageTypeAck, edits: []edit{yiaddr("192.0.2.78")}},
 		"rebinding, another server":       {q: rebinding(), kind: dhcpv4.MessageTypeAck, edits: []edit{other}},
 		"rebinding, nak":                  {q: rebinding(), kind: dhcpv4.MessageTypeNak, want: &refusal{serverIP, ""}},
 		"rebinding, offer":                {q: rebinding(), kind: dhcpv4.MessageTypeOffer, want: discard("of type OFFER, out of turn")},
+		"rebooting, ack":                  {q: rebooting(), kind: dhcpv4.MessageTypeAck, edits: []edit{other}},
+		"rebooting, another address":      {q: rebooting(), kind: dhcpv4.MessageTypeAck, edits: []edit{yiaddr("192.0.2.78")}, want: &refusal{serverIP, "granted 192.0.2.78 instead"}},
 		"nak, another server":             {q: requesting(), kind: dhcpv4.MessageTypeNak, edits: []edit{other}, want: discard("of another server")},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -301,28 +313,43 @@ func FuzzJudge(f *testing.F) {
 		{option(dhcpv4.OptionDNSDomainSearchList, []byte("\x01a\x00\x01b\xc0\x00")...), option(dhcpv4.OptionDomainName, 'x')},
 		{option(dhcpv4.OptionInterfaceMTU, 2, 64), option(dhcpv4.OptionRenewTimeValue, 0, 0, 0, 9), option(dhcpv4.OptionDomainNameServer, 9, 9, 9, 9)},
 		{option(dhcpv4.OptionOptionOverload, 3), option(dhcpv4.OptionSubnetMask)},
+		// What breaks a rule each.
+		{yiaddr("192.0.2.0")},
+		{yiaddr("192.0.2.255")},
+		{yiaddr("192.0.2.78")},
+		{option(dhcpv4.OptionSubnetMask, 254, 0, 0, 0)},
+		{option(dhcpv4.OptionRouter, leasedIP.AsSlice()...)},
+		{option(dhcpv4.OptionClasslessStaticRoute, 24, 198, 51, 100, 192, 0, 2, 77)},
+		{option(dhcpv4.OptionDomainName, []byte("a..b")...), option(dhcpv4.OptionDNSDomainSearchList, []byte("\x02a-\x00")...)},
 	} {
 		f.Add(answer(testXID, dhcpv4.MessageTypeAck, edits...).ToBytes())
 		f.Add(answer(testXID, dhcpv4.MessageTypeOffer, edits...).ToBytes())
 	}
+	f.Add(serverFrame(answer(testXID, dhcpv4.MessageTypeAck)))
 	nak, _ := hex.DecodeString("020106000102030400000000")
 	f.Add(nak)
-	f.Fuzz(func(t *testing.T, payload []byte) {
-		if len(payload) > 1400 {
+	f.Fuzz(func(t *testing.T, input []byte) {
+		if len(input) > 1400 {
 			return
 		}
-		for _, q := range []question{selecting(), requesting(), renewing(), rebinding()} {
-			if lease, err := q.judge(payloadFrame(payload)); err == nil {
+		for _, frame := range [][]byte{input, payloadFrame(input)} {
+			for _, q := range []question{selecting(), requesting(), renewing(), rebinding(), rebooting()} {
+				lease, err := q.judge(frame)
+				if err != nil {
+					continue
+				}
 				checkLease(t, lease)
-				if q.held.IsValid() && lease.Addr.Addr() != q.held.Addr() {
-					t.Errorf("prolonged %v as %v", q.held, lease.Addr)
+				if q.held.IsValid() && !q.moves && lease.Addr.Addr() != q.held.Addr() {
+					t.Errorf("confirmed %v as %v", q.held, lease.Addr)
 				}
 			}
 		}
-		_, _ = selecting().judge(payload) // as a whole frame
-		_, _ = arpAnswer(payload, leasedIP, serverIP)
+		_, _ = arpAnswer(input, leasedIP, serverIP)
 	})
 }
+
+// domainName1123 is a name by RFC 1123, 2.1, with the underscores of RFC 8552.
+var domainName1123 = regexp.MustCompile(`^\w([\w-]{0,61}\w)?(\.\w([\w-]{0,61}\w)?)*$`)
 
 // checkLease checks what Lease promises, in other words than the code's.
 func checkLease(t *testing.T, l Lease) {
@@ -332,13 +359,22 @@ func checkLease(t *testing.T, l Lease) {
 			t.Errorf("%s is %v", what, a)
 		}
 	}
+	router := func(what string, a netip.Addr) {
+		if host(what, a); a == l.Addr.Addr() {
+			t.Errorf("%s is the client itself", what)
+		}
+	}
 	host("address", l.Addr.Addr())
 	host("server", l.Server)
-	if l.Addr.Bits() < 1 || l.Addr.Bits() > 32 {
+	if bits := l.Addr.Bits(); bits < 8 || bits > 32 {
 		t.Errorf("prefix %v", l.Addr)
+	} else if all := uint32(1)<<(32-bits) - 1; bits < 31 {
+		if number := binary.BigEndian.Uint32(l.Addr.Addr().AsSlice()) & all; number == 0 || number == all {
+			t.Errorf("%v is its subnet's own or broadcast address", l.Addr)
+		}
 	}
 	if l.Gateway.IsValid() {
-		host("gateway", l.Gateway)
+		router("gateway", l.Gateway)
 	}
 	for _, a := range l.DNS {
 		host("DNS server", a)
@@ -348,11 +384,15 @@ func checkLease(t *testing.T, l Lease) {
 			t.Errorf("route to %v", r.Dst)
 		}
 		if r.Gateway.IsValid() {
-			host("router", r.Gateway)
+			router("route's gateway", r.Gateway)
 		}
 	}
-	for _, name := range append(l.Search, l.Domain) {
-		if strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789-_.") != "" || len(name) > 253 {
+	names := l.Search
+	if l.Domain != "" {
+		names = append(names, l.Domain)
+	}
+	for _, name := range names {
+		if len(name) > 253 || !domainName1123.MatchString(name) {
 			t.Errorf("name %q", name)
 		}
 	}

@@ -158,23 +158,20 @@ func (k *Keeper) act(c *claim, what action, r record) error {
 	return nil
 }
 
-// speak opens the client's interface for one exchange, unless it is open already: opened,
-// if not nil.
-func (k *Keeper) speak(c *claim, r record, opened *Link, own netip.Addr, exchange func(port) (Lease, error)) (Lease, error) {
-	p, err := k.ground.open(r.Client, own, opened)
+// speak opens the client's interface for one exchange.
+func (k *Keeper) speak(c *claim, r record, own netip.Addr, exchange func(port) (Lease, error)) (Lease, error) {
+	p, err := k.ground.open(r.Client, own)
 	if err != nil {
 		return Lease{}, err
 	}
-	if opened == nil {
-		// Closing takes the kernel longer than an exchange of messages.
-		c.closing.Add(1)
-		defer k.working.Go(func() {
-			defer c.closing.Done()
-			if err := p.Close(); err != nil {
-				k.cfg.Log.Warn("close a DHCP client's socket", "key", c.key, "err", err)
-			}
-		})
-	}
+	// Closing takes the kernel longer than an exchange of messages.
+	c.closing.Add(1)
+	defer k.working.Go(func() {
+		defer c.closing.Done()
+		if err := p.Close(); err != nil {
+			k.cfg.Log.Warn("close a DHCP client's socket", "key", c.key, "err", err)
+		}
+	})
 	return exchange(p)
 }
 
@@ -183,7 +180,7 @@ func (k *Keeper) prolong(c *claim, r record, start, end time.Time) error {
 	asked := time.Now()
 	again := retransmission(progress{asked: asked, spread: 0.5}, start, end)
 	rebinding := start.Equal(r.Lease.Rebind)
-	lease, err := k.speak(c, r, nil, r.Lease.Addr.Addr(), func(p port) (Lease, error) {
+	lease, err := k.speak(c, r, r.Lease.Addr.Addr(), func(p port) (Lease, error) {
 		return prolong(c.ctx, p, r.Client.config(), *r.Lease, rebinding, min(answerTime, again.Sub(asked)))
 	})
 	refused, isRefusal := errors.AsType[*refusal](err)
@@ -234,7 +231,7 @@ func (k *Keeper) lose(c *claim, r record) error {
 // exists reports whether the network namespace of a client is there, as far as can be
 // told.
 func (k *Keeper) exists(r record) bool {
-	place, err := k.ground.identify(r.Client.Netns)
+	place, err := k.ground.identify(r.Client.Netns, nil)
 	return !errors.Is(err, errGone) && (err != nil || place == r.Client.Place)
 }
 
@@ -249,7 +246,7 @@ func (k *Keeper) startOver(c *claim, r record) error {
 		r.Lease = &offer
 		return k.records.Put(c.key, r)
 	}
-	lease, err := k.speak(c, r, nil, netip.Addr{}, func(p port) (Lease, error) { return acquireOn(ctx, p, r.Client.IfName, cfg) })
+	lease, err := k.speak(c, r, netip.Addr{}, func(p port) (Lease, error) { return acquireOn(ctx, p, r.Client.IfName, cfg) })
 	switch {
 	case err == nil:
 		c.entry.succeeded()
@@ -281,7 +278,7 @@ func (k *Keeper) giveBack(c *claim, r record) error {
 			return k.records.Delete(c.key)
 		}
 	}
-	_, err := k.speak(c, r, nil, netip.Addr{}, func(p port) (Lease, error) { return Lease{}, release(ctx, p, *r.Lease) })
+	_, err := k.speak(c, r, netip.Addr{}, func(p port) (Lease, error) { return Lease{}, release(ctx, p, *r.Lease) })
 	switch {
 	case err != nil && k.cfg.SendRelease != nil:
 		if otherErr := k.cfg.SendRelease(ctx, c.key, *r.Lease); otherErr != nil {

@@ -34,10 +34,12 @@ const (
 	maxKey = 200
 )
 
-// netConf is the part of the calling plugin's network configuration that is for DHCP.
+// netConf is the part of the calling plugin's network configuration that is for DHCP, or
+// tells where the network is.
 type netConf struct {
 	Name string `json:"name"`
 	IPAM *ipam  `json:"ipam"`
+	uplink
 }
 
 type ipam struct {

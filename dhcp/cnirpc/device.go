@@ -35,7 +35,11 @@ func (p place) open() (*device, error) {
 	if err != nil {
 		return fail(err)
 	}
-	link, err := h.LinkByName(p.IfName)
+	err = h.SetSocketTimeout(lookTime)
+	var link netlink.Link
+	if err == nil {
+		link, err = h.LinkByName(p.IfName)
+	}
 	if err != nil {
 		h.Close()
 		return fail(err)
@@ -48,32 +52,4 @@ func (p place) open() (*device, error) {
 func gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.As(err, &ns.NSPathNotExistErr{}) || errors.As(err, &ns.NSPathNotNSErr{}) ||
 		errors.As(err, &netlink.LinkNotFoundError{})
-}
-
-// wayOut is the host's device that the interface is on, empty if there is none that
-// frames of the interface could as well leave from: the master of a macvlan, or the
-// bridge that the other end of a veth pair is a port of. A bridge with VLANs would need
-// the port's.
-func (d *device) wayOut(host *netlink.Handle) string {
-	attrs := d.link.Attrs()
-	if attrs.ParentIndex == 0 {
-		return ""
-	}
-	below, err := host.LinkByIndex(attrs.ParentIndex)
-	if err != nil {
-		return ""
-	}
-	switch d.link.Type() {
-	case "macvlan":
-		return below.Attrs().Name
-	case "veth":
-		if below.Type() != "veth" || below.Attrs().ParentIndex != attrs.Index {
-			return "" // the other end is in another network namespace
-		}
-		master, err := host.LinkByIndex(below.Attrs().MasterIndex)
-		if bridge, ok := master.(*netlink.Bridge); err == nil && ok && (bridge.VlanFiltering == nil || !*bridge.VlanFiltering) {
-			return bridge.Name
-		}
-	}
-	return ""
 }

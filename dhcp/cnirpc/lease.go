@@ -27,13 +27,6 @@ func (s *Server) allocate(ctx context.Context, args *skel.CmdArgs, result *types
 	if err != nil {
 		return err
 	}
-	cfg, err := a.client()
-	if err != nil {
-		return err
-	}
-	if !a.hasNetns() {
-		return fmt.Errorf("network namespace %q is not an absolute path", a.netns)
-	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	giveUp, err := s.turns.take(ctx, a.key, cancel)
@@ -42,30 +35,15 @@ func (s *Server) allocate(ctx context.Context, args *skel.CmdArgs, result *types
 	}
 	defer giveUp()
 
-	at := place{Netns: s.cfg.HostPrefix + a.netns, IfName: a.ifname, Priority: a.conf.IPAM.Priority}
-	link, err := dhcp.OpenLink(at.Netns, at.IfName)
+	has := s.keeper.Holds(a.key)
+	client, err := s.client(a, has)
+	if client.Link != nil {
+		defer s.closeLater(a.key, client.Link)
+	}
 	if err != nil {
 		return err
 	}
-	defer s.closeLater(link)
-	cfg.HardwareAddr = link.HardwareAddr()
-	has, err := s.hasLease(a.key, cfg.HardwareAddr)
-	if err != nil {
-		return err
-	}
-	if !has {
-		if err := link.SetUp(); err != nil { // plugins do so when they have the result
-			return err
-		}
-		if at.Via, err = s.wayOut(args.StdinData, at); err != nil {
-			return err
-		}
-	}
-	data, err := json.Marshal(at)
-	if err != nil {
-		return err
-	}
-	lease, err := s.keeper.Acquire(ctx, a.key, dhcp.Client{Netns: at.Netns, IfName: a.ifname, Config: cfg, Link: link, Data: data})
+	lease, err := s.keeper.Acquire(ctx, a.key, client)
 	if err != nil {
 		if cause := context.Cause(ctx); cause == errDeleted {
 			err = fmt.Errorf("%w: %w", cause, err)
@@ -79,28 +57,60 @@ func (s *Server) allocate(ctx context.Context, args *skel.CmdArgs, result *types
 	return nil
 }
 
+// client is the client of an attachment that the Keeper has a record of, or that gets its
+// lease now, with a Link that is to be closed, after an error too.
+func (s *Server) client(a call, has bool) (c dhcp.Client, err error) {
+	if !a.hasNetns() {
+		return c, fmt.Errorf("network namespace %q is not an absolute path", a.netns)
+	}
+	at := place{Netns: s.cfg.HostPrefix + a.netns, IfName: a.ifname, Priority: a.conf.IPAM.Priority}
+	c.Netns, c.IfName = at.Netns, at.IfName
+	if c.Config, err = a.client(); err != nil {
+		return c, err
+	}
+	c.Config.Probe = s.cfg.Probe
+	if has {
+		c.Config.HardwareAddr, err = s.hardwareAddr(a.key, at)
+	} else if c.Link, err = dhcp.OpenLink(at.Netns, at.IfName); err == nil {
+		c.Config.HardwareAddr = c.Link.HardwareAddr()
+		at.Via = s.wayOut(a, at)
+		err = c.Link.SetUp() // plugins do so when they have the result
+	}
+	if err != nil {
+		return c, err
+	}
+	c.Data, err = json.Marshal(at)
+	return c, err
+}
+
 // closeLater closes a Link while nobody waits for it.
-func (s *Server) closeLater(link *dhcp.Link) {
+func (s *Server) closeLater(key string, link *dhcp.Link) {
 	s.closing.Go(func() {
 		if err := link.Close(); err != nil {
-			s.cfg.Log.Warn("close a DHCP client's socket", "err", err)
+			s.cfg.Log.Warn("close a DHCP client's socket", "key", key, "err", err)
 		}
 	})
 }
 
-// hasLease reports whether an attachment has a lease in use, on an interface with this
-// hardware address. One that has lost its lease, or whose ADD was cut off together with
-// the daemon, is not to get one this way: CHECK has nobody who would put it on the
-// interface, and what comes before another ADD is a DEL.
-func (s *Server) hasLease(key string, hw net.HardwareAddr) (bool, error) {
+// hardwareAddr is the hardware address of the interface of an attachment that has a lease in
+// use on it. One that has lost its lease, or whose ADD was cut off together with the daemon,
+// is not to get one this way: CHECK has nobody who would put it on the interface, and what
+// comes before another ADD is a DEL.
+func (s *Server) hardwareAddr(key string, at place) (net.HardwareAddr, error) {
 	lease, ok := s.keeper.Lease(key)
-	if ok && lease.HardwareAddr.String() != hw.String() {
-		return false, fmt.Errorf("the interface had hardware address %s when it got its lease, and has %s now", lease.HardwareAddr, hw)
+	if !ok {
+		return nil, errors.New("the interface has no lease at present: it was lost, or its ADD was cut off")
 	}
-	if !ok && s.keeper.Holds(key) {
-		return false, errors.New("the interface has no lease at present: it was lost, or its ADD was cut off")
+	d, err := at.open()
+	if err != nil {
+		return nil, err
 	}
-	return ok, nil
+	defer d.Close()
+	hw := d.link.Attrs().HardwareAddr
+	if lease.HardwareAddr.String() != hw.String() {
+		return nil, fmt.Errorf("the interface had hardware address %s when it got its lease, and has %s now", lease.HardwareAddr, hw)
+	}
+	return hw, nil
 }
 
 func (s *Server) release(ctx context.Context, args *skel.CmdArgs) error {
@@ -168,6 +178,13 @@ func (s *Server) releaseElsewhere(ctx context.Context, key string, lease dhcp.Le
 	}
 	if at.Via == "" {
 		return errors.New("the interface was no port of a bridge, nor on top of another one")
+	}
+	device, err := s.host.LinkByName(at.Via)
+	if err == nil {
+		err = checkWay(device)
+	}
+	if err != nil {
+		return fmt.Errorf("interface %s, which the network can be reached by: %w", at.Via, err)
 	}
 	link, err := dhcp.OpenLink("", at.Via)
 	if err != nil {

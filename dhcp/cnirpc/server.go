@@ -33,7 +33,7 @@ const DefaultSocket = "/run/cni/dhcp.sock"
 // lookTime is how long a look at a device of the host may take.
 const lookTime = 5 * time.Second
 
-// Config is what a Server needs. All but HostPrefix is required.
+// Config is what a Server needs. StateDir, Timeout and Log are required.
 type Config struct {
 	// StateDir is the directory of the records. It is made if need be, and is the
 	// Server's alone.
@@ -43,7 +43,9 @@ type Config struct {
 	HostPrefix string
 	// Timeout is the time for one Allocate.
 	Timeout time.Duration
-	Log     *slog.Logger
+	// Probe has an address asked for by ARP before it is used: see dhcp.Config.
+	Probe bool
+	Log   *slog.Logger
 }
 
 // Server answers the plugin's calls.
@@ -52,8 +54,7 @@ type Server struct {
 	keeper *dhcp.Keeper
 	turns  turns
 	host   *netlink.Handle // of this process's network namespace, the host's
-	ways   ways
-	called chan struct{} // has room for one sign of a call
+	called chan struct{}   // has room for one sign of a call
 	// closing counts the Links being closed, which may outlive their calls.
 	closing sync.WaitGroup
 }
@@ -63,7 +64,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.StateDir == "" || cfg.Log == nil || cfg.Timeout <= 0 {
 		return nil, errors.New("server of the CNI plugin dhcp: StateDir, Log and a positive Timeout are required")
 	}
-	s := &Server{cfg: cfg, turns: turns{taken: map[string]*turn{}}, ways: ways{known: map[network]way{}}, called: make(chan struct{}, 1)}
+	s := &Server{cfg: cfg, turns: turns{taken: map[string]*turn{}}, called: make(chan struct{}, 1)}
 	var err error
 	if s.host, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return nil, fmt.Errorf("opening rtnetlink: %w", err)

@@ -4,65 +4,80 @@
 package cnirpc
 
 import (
-	"crypto/sha256"
-	"maps"
-	"sync"
-	"time"
+	"fmt"
+
+	"github.com/vishvananda/netlink"
 )
 
-// wayTime is how long the way out of one attachment's interface is taken for that of
-// others of the same network.
-const wayTime = time.Minute
+// The way out is the host's device by which an attachment's network can be reached when its
+// interface is gone: a bridge, or the master of a macvlan. It is kept with the lease.
 
-// network is a network, by the hash of its configuration: what is the same to the last
-// byte has its interfaces put on the same device.
-type network [sha256.Size]byte
-
-// ways are the ways out that were found of late. Pods come in bursts, and to ask the kernel
-// for each of them takes longer than the messages of DHCP do.
-type ways struct {
-	mu    sync.Mutex
-	known map[network]way
+// uplink is what the configurations of the plugins bridge and macvlan say of the way out.
+type uplink struct {
+	Type            string `json:"type"`
+	Bridge          string `json:"bridge"`
+	Master          string `json:"master"`
+	LinkInContainer bool   `json:"linkInContainer"`
 }
 
-type way struct {
-	device string
-	found  time.Time
+// named is the way out that the configuration names; empty if it names none. To ask the
+// kernel, for each pod of a burst, takes longer than the messages of DHCP.
+func (u uplink) named() string {
+	switch {
+	case u.Type == "bridge":
+		return u.Bridge
+	case u.Type == "macvlan" && !u.LinkInContainer:
+		return u.Master
+	}
+	return ""
 }
 
-// wayOut is the wayOut of an attachment's device: as it was found of late for another
-// attachment of the network that is configured so, or else for this one.
-func (s *Server) wayOut(configuration []byte, at place) (string, error) {
-	of := network(sha256.Sum256(configuration))
-	if device, ok := s.ways.get(of, time.Now()); ok {
-		return device, nil
+// wayOut is the way out of an attachment, empty if there is none, or none that can be found:
+// the lease is of use all the same.
+func (s *Server) wayOut(c call, at place) string {
+	if device := c.conf.named(); device != "" {
+		return device
 	}
 	d, err := at.open()
 	if err != nil {
-		return "", err
+		s.cfg.Log.Warn("no way out is known for when the interface is gone", "key", c.key, "err", err)
+		return ""
 	}
 	defer d.Close()
-	device := d.wayOut(s.host)
-	if device != "" {
-		s.ways.put(of, way{device, time.Now()})
+	return d.wayOut(s.host)
+}
+
+// wayOut is the way out as the kernel tells: the master of a macvlan, or the bridge that the
+// other end of a veth pair is a port of.
+func (d *device) wayOut(host *netlink.Handle) string {
+	attrs := d.link.Attrs()
+	if attrs.ParentIndex == 0 || attrs.NetNsID < 0 {
+		return "" // what it is on, if anything, is in its own network namespace
 	}
-	return device, nil
+	below, err := host.LinkByIndex(attrs.ParentIndex)
+	if err != nil {
+		return ""
+	}
+	switch d.link.Type() {
+	case "macvlan":
+		return below.Attrs().Name
+	case "veth":
+		if below.Type() != "veth" || below.Attrs().ParentIndex != attrs.Index || below.Attrs().NetNsID < 0 {
+			return "" // the other end is in another network namespace
+		}
+		master, err := host.LinkByIndex(below.Attrs().MasterIndex)
+		if err == nil && master.Type() == "bridge" {
+			return master.Attrs().Name
+		}
+	}
+	return ""
 }
 
-// get returns the device of a way that isn't too old.
-func (w *ways) get(of network, now time.Time) (device string, ok bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	known, ok := w.known[of]
-	return known.device, ok && !known.old(now)
+// checkWay returns an error if frames that leave by a device of the host don't come to the
+// network: on a bridge with VLANs they would need the port's.
+func checkWay(device netlink.Link) error {
+	if bridge, ok := device.(*netlink.Bridge); ok && bridge.VlanFiltering != nil && *bridge.VlanFiltering {
+		return fmt.Errorf("bridge %s has VLANs, and that of the port is not known", bridge.Name)
+	}
+	return nil
 }
-
-// put notes a way, and forgets those that are too old.
-func (w *ways) put(of network, found way) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	maps.DeleteFunc(w.known, func(_ network, known way) bool { return known.old(found.found) })
-	w.known[of] = found
-}
-
-func (w way) old(now time.Time) bool { return now.Sub(w.found) > wayTime }

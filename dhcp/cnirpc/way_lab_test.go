@@ -6,49 +6,135 @@
 package cnirpc
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
 )
 
-// TestWayOut: the way out of a pod is the bridge, and that of the pod that comes next to
-// the network, too; where there is none, the kernel is asked again.
-func TestWayOut(t *testing.T) {
-	s, err := New(Config{StateDir: t.TempDir(), Timeout: time.Minute, Log: slog.New(slog.DiscardHandler)})
+// pods are network namespaces made for a test, whose names nobody else has.
+type pods struct {
+	t      *testing.T
+	prefix string
+	n      int
+}
+
+func newPods(t *testing.T) *pods {
+	return &pods{t: t, prefix: fmt.Sprintf("%x%x", os.Getpid(), time.Now().UnixNano()&0xfffff)}
+}
+
+// bridge makes a bridge of the host, which ends with the test.
+func (p *pods) bridge() string {
+	p.n++
+	name := fmt.Sprintf("%s-%d", p.prefix, p.n)
+	ip(p.t, "link", "add", name, "type", "bridge")
+	p.t.Cleanup(func() { ip(p.t, "link", "del", name) })
+	return name
+}
+
+// netns makes a network namespace.
+func (p *pods) netns() (name string, at place) {
+	p.n++
+	name = fmt.Sprintf("cnirpc-%s-%d", p.prefix, p.n)
+	ip(p.t, "netns", "add", name)
+	p.t.Cleanup(func() { ip(p.t, "netns", "del", name) })
+	return name, place{Netns: "/run/netns/" + name, IfName: "net1"}
+}
+
+// veth makes a pod whose interface is one end of a pair; port is the other.
+func (p *pods) veth() (at place, port string) {
+	name, at := p.netns()
+	p.n++
+	port = fmt.Sprintf("%s-%d", p.prefix, p.n)
+	ip(p.t, "link", "add", port, "type", "veth", "peer", "name", "net1", "netns", name)
+	p.t.Cleanup(func() { ip(p.t, "link", "del", port) })
+	return at, port
+}
+
+func newServer(t *testing.T) *Server {
+	t.Helper()
+	s, err := New(Config{StateDir: t.TempDir(), Timeout: 200 * time.Millisecond, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	id := os.Getpid()
-	bridge := fmt.Sprintf("br%d", id)
-	ip(t, "link", "add", bridge, "type", "bridge")
-	t.Cleanup(func() { ip(t, "link", "del", bridge) })
-	pod := func(n int, options ...string) (at place, port string) {
-		name := fmt.Sprintf("cnirpc-%d-%d", id, n)
-		ip(t, "netns", "add", name)
-		t.Cleanup(func() { ip(t, "netns", "del", name) })
-		port = fmt.Sprintf("v%d-%d", id, n)
-		ip(t, append(append([]string{"link", "add", port}, options...), "type", "veth", "peer", "name", "net1", "netns", name)...)
-		return place{Netns: "/run/netns/" + name, IfName: "net1"}, port
+	t.Cleanup(s.host.Close)
+	return s
+}
+
+// TestWayOut finds by which device of the host a network can be reached.
+func TestWayOut(t *testing.T) {
+	s, p := newServer(t), newPods(t)
+	bridge, master := p.bridge(), p.bridge()
+	way := func(at place, configured uplink) string {
+		return s.wayOut(call{conf: netConf{uplink: configured}}, at)
 	}
-	first, _ := pod(1, "master", bridge)
-	second, port := pod(2)
-	for _, step := range []struct {
-		network string
-		at      place
-		want    string
-	}{
-		{"one", first, bridge},
-		{"one", second, bridge}, // by the first
-		{"other", second, ""},
-	} {
-		if got, err := s.wayOut([]byte(step.network), step.at); err != nil || got != step.want {
-			t.Errorf("network %s, %s: got %q, want %q; error %v", step.network, step.at.Netns, got, step.want, err)
-		}
+	at, port := p.veth()
+	if got := way(at, uplink{}); got != "" {
+		t.Errorf("a veth whose other end is no port: %q", got)
 	}
 	ip(t, "link", "set", port, "master", bridge)
-	if got, err := s.wayOut([]byte("other"), second); err != nil || got != bridge {
-		t.Errorf("after it has become a port: got %q, error %v", got, err)
+	if got := way(at, uplink{}); got != bridge {
+		t.Errorf("a port of %s: %q", bridge, got)
+	}
+	if got := way(at, uplink{Type: "bridge", Bridge: "br7"}); got != "br7" {
+		t.Errorf("configured br7: %q", got)
+	}
+	name, at := p.netns()
+	ip(t, "link", "add", "net1", "link", master, "netns", name, "type", "macvlan")
+	if got := way(at, uplink{Type: "macvlan"}); got != master {
+		t.Errorf("a macvlan of %s: %q", master, got)
+	}
+	// The master is in the pod, and has an index that a device of the host has, too.
+	name, at = p.netns()
+	index := strings.SplitN(ip(t, "-o", "link", "show", master), ":", 2)[0]
+	ip(t, "-n", name, "link", "add", "inner", "index", index, "type", "bridge")
+	ip(t, "-n", name, "link", "add", "net1", "link", "inner", "type", "macvlan")
+	if got := way(at, uplink{Type: "macvlan"}); got != "" {
+		t.Errorf("a macvlan of a device of the pod: %q", got)
+	}
+	at.IfName = "net2"
+	if got := way(at, uplink{}); got != "" {
+		t.Errorf("an interface that is gone: %q", got)
+	}
+}
+
+// TestNothingIsLeftOpen: an Allocate in vain leaves no file descriptor.
+func TestNothingIsLeftOpen(t *testing.T) {
+	s, p := newServer(t), newPods(t)
+	at, port := p.veth()
+	ip(t, "link", "set", port, "up")
+	open := func() int {
+		all, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	allocate := func() {
+		ctx, cancel := context.WithTimeout(t.Context(), s.cfg.Timeout)
+		defer cancel()
+		args := &skel.CmdArgs{ContainerID: "c", Netns: at.Netns, IfName: at.IfName, StdinData: []byte(`{"name":"lan","type":"bridge","ipam":{"type":"dhcp"}}`)}
+		if err := s.allocate(ctx, args, &types100.Result{}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("without a DHCP server: %v", err)
+		}
+		s.closing.Wait()
+	}
+	allocate()
+	before := open()
+	for range 3 {
+		allocate()
+	}
+	if after := open(); after != before {
+		t.Errorf("%d file descriptors are open, before %d", after, before)
+	}
+	if s.keeper.Holds("c/lan/net1") {
+		t.Error("there is a record of a lease that there is not")
 	}
 }

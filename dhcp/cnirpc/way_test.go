@@ -5,28 +5,45 @@ package cnirpc
 
 import (
 	"testing"
-	"time"
+
+	"github.com/vishvananda/netlink"
 )
 
-func TestWays(t *testing.T) {
-	w := ways{known: map[network]way{}}
-	start := time.Now()
-	one, other := network{1}, network{2}
-	if _, ok := w.get(one, start); ok {
-		t.Error("a way was known before any was found")
+func TestWayNamed(t *testing.T) {
+	for configuration, want := range map[string]string{
+		`{"type":"bridge","bridge":"br0"}`:                          "br0",
+		`{"type":"bridge"}`:                                         "",
+		`{"type":"bridge","master":"eth0"}`:                         "",
+		`{"type":"macvlan","master":"eth0","bridge":"br0"}`:         "eth0",
+		`{"type":"macvlan","master":"eth0","linkInContainer":true}`: "",
+		`{"type":"ipvlan","master":"eth0","bridge":"br0"}`:          "",
+		`{"bridge":"br0","master":"eth0"}`:                          "",
+	} {
+		args := cmdArgs(`{"type":"dhcp"}`)
+		args.StdinData = []byte(`{"name":"lan","ipam":{"type":"dhcp"},` + configuration[1:])
+		c, err := parseCall(args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.conf.named(); got != want {
+			t.Errorf("%s: got %q, want %q", configuration, got, want)
+		}
 	}
-	w.put(one, way{"br0", start})
-	if device, ok := w.get(one, start.Add(wayTime)); !ok || device != "br0" {
-		t.Errorf("got %q, %v", device, ok)
-	}
-	if _, ok := w.get(other, start); ok {
-		t.Error("a way is another network's")
-	}
-	if _, ok := w.get(one, start.Add(wayTime+1)); ok {
-		t.Error("a way is known for too long")
-	}
-	w.put(other, way{"br1", start.Add(wayTime + 1)})
-	if len(w.known) != 1 {
-		t.Errorf("%d ways are kept", len(w.known))
+}
+
+func TestCheckWay(t *testing.T) {
+	yes, no := true, false
+	for name, test := range map[string]struct {
+		device netlink.Link
+		want   bool
+	}{
+		"no bridge":                {&netlink.Dummy{}, true},
+		"bridge":                   {&netlink.Bridge{VlanFiltering: &no}, true},
+		"bridge that says nothing": {&netlink.Bridge{}, true},
+		"bridge with VLANs":        {&netlink.Bridge{VlanFiltering: &yes}, false},
+	} {
+		if err := checkWay(test.device); (err == nil) != test.want {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

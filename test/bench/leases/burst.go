@@ -48,7 +48,7 @@ func (b *bench) bursts(ctx context.Context) error {
 			return err
 		}
 		r.fill(&took, func(t times.Times) string { return fmt.Sprintf("%.0f ms", times.Milliseconds(t.Median())) })
-		r.met = w.ratio > 0 && r.ratio <= w.ratio || w.atMost > 0 && took.all(product).Median() <= w.atMost
+		r.met = r.ratio > 0 && r.ratio <= w.ratio || w.atMost > 0 && took.all(product).Median() <= w.atMost
 		b.table.add(r)
 	}
 	return nil

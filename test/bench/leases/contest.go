@@ -11,8 +11,8 @@ import (
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/test/bench/times"
 )
 
-// rounds is how often each of those that take part has its turn. This machine's speed can
-// change by half within a minute, so it takes some.
+// rounds is how often each of those that take part has its turn: enough for the speed of a
+// virtual machine, which can change by half within a minute.
 const rounds = 9
 
 // client is who gets leases for pods.

@@ -91,7 +91,7 @@ func (d *daemon) allocate(ctx context.Context, p *pod) (*net.IPNet, error) {
 	defer c.Close()
 	args := &skel.CmdArgs{
 		ContainerID: p.name, Netns: p.netns, IfName: podDevice,
-		StdinData: []byte(`{"cniVersion":"1.0.0","name":"lan","type":"bridge","ipam":{"type":"dhcp"}}`),
+		StdinData: []byte(`{"cniVersion":"1.0.0","name":"lan","type":"bridge","bridge":"` + bridgeName + `","ipam":{"type":"dhcp"}}`),
 	}
 	var result types100.Result
 	call := c.Go("DHCP.Allocate", args, &result, make(chan *rpc.Call, 1))

@@ -26,7 +26,7 @@ func columns() [contestants]string { return [...]string{"ours", "dhcp daemon", "
 type row struct {
 	figure string
 	got    [contestants]string
-	ratio  float64 // ours by the bare socket's; 0 for none
+	ratio  float64 // ours by the bare socket's, in the middle one of the rounds; 0 for none
 	goal   string  // "" for none
 	met    bool
 	// elsewhere is what was measured of the daemon on another machine.
@@ -54,7 +54,7 @@ func (t *table) print() error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(os.Stdout, "\nLeases, by the calls of the CNI plugin dhcp, or of the engine in the process that measures; %s\n\n", t.note)
 	names := columns()
-	fmt.Fprintln(w, strings.Join(slices.Concat([]string{"figure"}, names[:], []string{"ours by bare", "goal", "met", "elsewhere"}), "\t"))
+	fmt.Fprintln(w, strings.Join(slices.Concat([]string{"figure"}, names[:], []string{"ours by bare, in the middle round", "goal", "met", "elsewhere"}), "\t"))
 	for _, r := range t.rows {
 		by, met := "", ""
 		if r.ratio > 0 {
