@@ -71,7 +71,7 @@ soak: root packages tools ## end the node daemon by kill -9 a hundred times and 
 .PHONY: fuzz
 fuzz: ## run each fuzz target for a while (FUZZTIME, default 30s)
 	@for p in $$(go list ./...); do for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz'); do \
-		echo "$$p $$f"; go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(or $(FUZZTIME),30s) $$p || exit 1; done; done
+		echo "$$p $$f"; go test -run '^$$' -fuzz "^$$f$$" -fuzzminimizetime 100x -fuzztime $(or $(FUZZTIME),30s) $$p || exit 1; done; done
 
 .PHONY: generate
 generate: ## generate models/ from the schemas beside them

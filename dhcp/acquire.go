@@ -111,6 +111,11 @@ func acquire(ctx context.Context, c conn, cfg Config) (Lease, error) {
 		lease, err := x.attempt(ctx)
 		refused, isRefusal := errors.AsType[*refusal](err)
 		taken, isTaken := errors.AsType[*conflict](err)
+		if (isRefusal || isTaken) && x.cfg.Denied != nil {
+			if err := x.cfg.Denied(); err != nil {
+				return Lease{}, fmt.Errorf("forgetting what is not the client's: %w", err)
+			}
+		}
 		switch {
 		case err == nil:
 			return lease, nil

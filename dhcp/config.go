@@ -35,6 +35,10 @@ type Config struct {
 	// lease can be given back even if the process ends before the server's
 	// answer is here. Its error ends the Acquire.
 	Selected func(offer Lease) error
+	// Denied, if set, is told that what was requested last is not the client's to use or
+	// to give back: the server has refused it, or somebody else uses it. Its error ends
+	// the Acquire.
+	Denied func() error
 	// Probe has the client ask by ARP whether somebody else uses the address
 	// before it takes it, and decline it then (RFC 2131, 4.4.1; RFC 5227). It takes
 	// half a second. A port that OVN has pinned to an address drops the question.

@@ -63,7 +63,7 @@ type Client struct {
 	// IfName is the name of the interface.
 	IfName string
 	// Config is the client. HardwareAddr has to be the interface's. Selected is told
-	// of the offers of the Acquire that it is given to.
+	// of the offers of the Acquire that it is given to; Denied is the Keeper's.
 	Config Config
 	// Link is that interface, if the caller has opened it by Netns and IfName: it serves an
 	// Acquire or a Discover until that returns, and is the caller's to close. nil has the
@@ -249,6 +249,12 @@ func (k *Keeper) acquire(claim *claim, c Client, place string, then state) (Leas
 			}
 		}
 		r.Lease = &offer
+		return k.records.Put(claim.key, r)
+	}
+	cfg.Denied = func() error {
+		if r.Lease = nil; r.State == held {
+			return k.records.Delete(claim.key)
+		}
 		return k.records.Put(claim.key, r)
 	}
 	if r.Lease != nil {

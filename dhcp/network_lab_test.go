@@ -81,10 +81,23 @@ func (n *network) ip(args ...string) {
 // serve starts dnsmasq on the bridge, and returns when it serves.
 func (n *network) serve(args ...string) {
 	n.t.Helper()
+	n.serveOn(n.server, "br0", args...)
+}
+
+func (n *network) serveOn(netns, ifname string, args ...string) {
+	n.t.Helper()
+	n.dnsmasq(netns, n.log, "sockets bound", append([]string{
+		"--interface=" + ifname, "--bind-interfaces", "--dhcp-authoritative", "--log-dhcp",
+		"--dhcp-range=192.0.2.100,192.0.2.200,255.255.255.0,1h", "--dhcp-leasefile=" + n.leases,
+	}, args...)...)
+}
+
+// dnsmasq starts dnsmasq in a network namespace, and returns when its log says that it is ready.
+func (n *network) dnsmasq(netns, log, ready string, args ...string) {
+	n.t.Helper()
 	args = append([]string{
-		"netns", "exec", n.server, "dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts",
-		"--port=0", "--interface=br0", "--bind-interfaces", "--user=root", "--pid-file", "--no-ping", "--dhcp-authoritative", "--log-dhcp",
-		"--dhcp-range=192.0.2.100,192.0.2.200,255.255.255.0,1h", "--dhcp-leasefile=" + n.leases, "--log-facility=" + n.log,
+		"netns", "exec", netns, "dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts",
+		"--port=0", "--user=root", "--pid-file", "--no-ping", "--log-facility=" + log,
 	}, args...)
 	cmd := exec.Command("ip", args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -95,7 +108,7 @@ func (n *network) serve(args ...string) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	n.await("dnsmasq serves", 5*time.Second, func() bool { return strings.Contains(n.read(n.log), "sockets bound") })
+	n.await("dnsmasq serves", 5*time.Second, func() bool { return strings.Contains(n.read(log), ready) })
 }
 
 func (n *network) read(file string) string {

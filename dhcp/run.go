@@ -246,6 +246,10 @@ func (k *Keeper) startOver(c *claim, r record) error {
 		r.Lease = &offer
 		return k.records.Put(c.key, r)
 	}
+	cfg.Denied = func() error {
+		r.Lease = nil
+		return k.records.Put(c.key, r)
+	}
 	lease, err := k.speak(c, r, netip.Addr{}, func(p port) (Lease, error) { return acquireOn(ctx, p, r.Client.IfName, cfg) })
 	switch {
 	case err == nil:
@@ -255,6 +259,9 @@ func (k *Keeper) startOver(c *claim, r record) error {
 		return err
 	case errors.Is(err, errGone) && !k.exists(r):
 		return k.records.Delete(c.key)
+	}
+	if silence, ok := errors.AsType[*SilenceError](err); ok && silence.Conflict != "" {
+		asked = time.Now().Add(declineWait) // its time may have been up before that
 	}
 	c.entry.failed(asked)
 	return err

@@ -105,6 +105,33 @@ func TestWayOut(t *testing.T) {
 	}
 }
 
+// TestClientOf: a client is what the interface, the configuration and the flags say.
+func TestClientOf(t *testing.T) {
+	s, p := newServer(t), newPods(t)
+	s.cfg.Probe = true
+	at, _ := p.veth()
+	name := strings.TrimPrefix(at.Netns, "/run/netns/")
+	ip(t, "-n", name, "link", "set", at.IfName, "address", "02:00:00:00:00:07")
+	a := call{key: "k", id: "c/lan/net1", netns: at.Netns, ifname: at.IfName, conf: netConf{IPAM: &ipam{Priority: 7}, uplink: uplink{Type: "bridge", Bridge: "br7"}}}
+	c, err := s.client(a, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Link.Close()
+	if got := c.Config.HardwareAddr.String(); got != "02:00:00:00:00:07" || !c.Config.Probe {
+		t.Errorf("hardware address %s, probe %v", got, c.Config.Probe)
+	}
+	if want := `{"netns":"` + at.Netns + `","ifname":"net1","priority":7,"via":"br7"}`; string(c.Data) != want {
+		t.Errorf("data %s, want %s", c.Data, want)
+	}
+	if got := ip(t, "-n", name, "link", "show", at.IfName); !strings.Contains(got, ",UP") {
+		t.Errorf("the interface is not up: %s", got)
+	}
+	if _, err := s.client(a, true); err == nil || !strings.Contains(err.Error(), "no lease") {
+		t.Errorf("one that has a record, and no lease: %v", err)
+	}
+}
+
 // TestNothingIsLeftOpen: an Allocate in vain leaves no file descriptor.
 func TestNothingIsLeftOpen(t *testing.T) {
 	s, p := newServer(t), newPods(t)
