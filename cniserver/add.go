@@ -174,6 +174,7 @@ func (s *Server) prepare(ctx context.Context, c call, conf *podnet.NetConf) (*ad
 			VLAN:            conf.VLANID,
 			MTU:             conf.MTU,
 			DefaultRoute:    request.DefaultRoute,
+			RouteMetric:     conf.DHCP.Priority,
 		},
 		conf: conf, config: c.config, args: c.args, cniArgs: c.cniArgs, mac: mac, limits: limits, hostName: hostName(pod, g.vm),
 		learn:  cmp.Or(conf.Learn, s.cfg.Learn),

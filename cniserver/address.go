@@ -95,25 +95,26 @@ func (p *podNetns) routesFor(a attachment, lease dhcp.Lease) ([]route, error) {
 	return podRoutes(&lease, a.DefaultRoute, kept), nil
 }
 
-// configure puts a lease's address, MTU and routes on a pod's interface.
-func configure(pod *podNetns, ifname string, addr netip.Prefix, mtu int, routes []route) error {
-	link, err := pod.LinkByName(ifname)
+// configure puts a lease's address and MTU, and its routes that go into the pod, on an
+// attachment's interface.
+func (p *podNetns) configure(a attachment, lease dhcp.Lease, routes []route) error {
+	link, err := p.LinkByName(a.IfName)
 	if err != nil {
-		return fmt.Errorf("interface %s: %w", ifname, err)
+		return fmt.Errorf("interface %s: %w", a.IfName, err)
 	}
-	if link.Attrs().MTU != mtu {
-		if err := pod.LinkSetMTU(link, mtu); err != nil {
-			return fmt.Errorf("set MTU %d on %s: %w", mtu, ifname, err)
+	if mtu := podMTU(a.MTU, lease.MTU); link.Attrs().MTU != mtu {
+		if err := p.LinkSetMTU(link, mtu); err != nil {
+			return fmt.Errorf("set MTU %d on %s: %w", mtu, a.IfName, err)
 		}
 	}
-	if err := pod.AddrReplace(link, &netlink.Addr{IPNet: ipNet(addr)}); err != nil {
-		return fmt.Errorf("set address %s on %s: %w", addr, ifname, err)
+	if err := p.AddrReplace(link, &netlink.Addr{IPNet: ipNet(lease.Addr)}); err != nil {
+		return fmt.Errorf("set address %s on %s: %w", lease.Addr, a.IfName, err)
 	}
 	for _, r := range routes {
 		// No other interface's route is to the same addresses, but for the
-		// default route, which is to take the place of another.
-		if err := pod.RouteReplace(kernelRoute(link, r)); err != nil {
-			return fmt.Errorf("route to %s by %s on %s: %w", r.Dest, r.Gateway, ifname, err)
+		// default route, which is to take the place of another of its metric.
+		if err := p.RouteReplace(kernelRoute(link, r, a.RouteMetric)); err != nil {
+			return fmt.Errorf("route to %s by %s on %s: %w", r.Dest, r.Gateway, a.IfName, err)
 		}
 	}
 	return nil
@@ -122,22 +123,22 @@ func configure(pod *podNetns, ifname string, addr netip.Prefix, mtu int, routes 
 // dumpTries is how often to list what changes meanwhile.
 const dumpTries = 5
 
-// removeRoutes removes routes that are there.
-func (p *podNetns) removeRoutes(ifname string, routes []route) error {
-	link, err := p.LinkByName(ifname)
+// removeRoutes removes those of an attachment's routes that are there.
+func (p *podNetns) removeRoutes(a attachment, routes []route) error {
+	link, err := p.LinkByName(a.IfName)
 	if err != nil {
-		return fmt.Errorf("interface %s: %w", ifname, err)
+		return fmt.Errorf("interface %s: %w", a.IfName, err)
 	}
 	for _, r := range routes {
-		if err := p.RouteDel(kernelRoute(link, r)); err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("remove route to %s by %s on %s: %w", r.Dest, r.Gateway, ifname, err)
+		if err := p.RouteDel(kernelRoute(link, r, a.RouteMetric)); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("remove route to %s by %s on %s: %w", r.Dest, r.Gateway, a.IfName, err)
 		}
 	}
 	return nil
 }
 
-func kernelRoute(link netlink.Link, r route) *netlink.Route {
-	n := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(r.Dest), Scope: netlink.SCOPE_LINK, Protocol: unix.RTPROT_DHCP}
+func kernelRoute(link netlink.Link, r route, metric int) *netlink.Route {
+	n := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(r.Dest), Scope: netlink.SCOPE_LINK, Protocol: unix.RTPROT_DHCP, Priority: metric}
 	if r.Gateway.IsValid() {
 		n.Gw, n.Scope = r.Gateway.AsSlice(), netlink.SCOPE_UNIVERSE
 	}

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,8 +28,8 @@ const (
 // clientConfig is the DHCP client of an attachment: by default the client id is
 // 0x01 and the MAC address, and the host name that of the pod, or of the virtual
 // machine in it, whose own client is likely to be the same. The network's
-// ipam.provide changes both and adds options; its ipam.request adds to, or
-// replaces, what is asked for.
+// ipam.provide changes both and adds options, where an argument of the call comes
+// before a value; its ipam.request adds to, or replaces, what is asked for.
 func clientConfig(a *adding) (dhcp.Config, error) {
 	cfg := dhcp.Config{HardwareAddr: a.mac, HostName: a.hostName, Options: map[uint8][]byte{}}
 	for i, p := range a.conf.DHCP.Provide {
@@ -37,16 +38,14 @@ func clientConfig(a *adding) (dhcp.Config, error) {
 			return cfg, fmt.Errorf("ipam.provide[%d].option: %q: %w", i, p.Option, err)
 		}
 		value := p.Value
-		if p.FromArg != "" {
-			var ok bool
-			if value, ok = a.args[p.FromArg]; !ok {
-				return cfg, fmt.Errorf("ipam.provide[%d].fromArg: %q is not in CNI_ARGS", i, p.FromArg)
-			}
+		if arg, ok := a.args[p.FromArg]; ok {
+			value = arg
 		}
-		switch code {
-		case optionHostName:
+		switch {
+		case value == "":
+		case code == optionHostName:
 			cfg.HostName = value
-		case optionClientID:
+		case code == optionClientID:
 			cfg.ClientID = []byte(value)
 		default:
 			cfg.Options[code] = []byte(value)
@@ -80,13 +79,14 @@ func hostName(pod *corev1.Pod, vm string) string {
 // maxHostName is the longest host name of Linux, less one.
 const maxHostName = 63
 
-// requestList is the parameter request list of a network: nil stands for the
-// default one.
+// requestList is the parameter request list of a network. One that is empty can't be
+// sent (RFC 2132, 9.8), and stands for the default.
 func requestList(request []podnet.RequestOption) ([]uint8, error) {
-	var codes []uint8
-	skipDefault := false
+	codes := dhcp.DefaultRequest()
+	if slices.ContainsFunc(request, func(r podnet.RequestOption) bool { return r.SkipDefault }) {
+		codes = nil
+	}
 	for i, r := range request {
-		skipDefault = skipDefault || r.SkipDefault
 		if r.Option == "" {
 			continue
 		}
@@ -94,15 +94,11 @@ func requestList(request []podnet.RequestOption) ([]uint8, error) {
 		if err != nil {
 			return nil, fmt.Errorf("ipam.request[%d].option: %q: %w", i, r.Option, err)
 		}
-		codes = append(codes, code)
+		if !slices.Contains(codes, code) {
+			codes = append(codes, code)
+		}
 	}
-	if len(codes) == 0 && !skipDefault {
-		return nil, nil
-	}
-	if skipDefault {
-		return codes, nil
-	}
-	return append(dhcp.DefaultRequest(), codes...), nil
+	return codes, nil
 }
 
 // acquire gets a lease for the pod's interface, which the keeper then keeps, or
@@ -123,6 +119,7 @@ func (s *Server) acquire(ctx context.Context, a *adding) error {
 	if err != nil {
 		return err
 	}
+	cfg.Probe = s.cfg.Probe
 	cfg.Selected = func(dhcp.Lease) error { return fault("offer selected") }
 	a.lease, err = s.keeper.Acquire(ctx, a.key(), dhcp.Client{Netns: a.Netns, IfName: a.IfName, Config: cfg})
 	if err != nil {
@@ -178,7 +175,7 @@ func (s *Server) configure(ctx context.Context, a *adding) (err error) {
 	if a.routes, err = a.netns.routesFor(a.attachment, a.lease); err != nil {
 		return err
 	}
-	if err := configure(a.netns, a.IfName, a.lease.Addr, podMTU(a.MTU, a.lease.MTU), a.routes); err != nil {
+	if err := a.netns.configure(a.attachment, a.lease, a.routes); err != nil {
 		return err
 	}
 	return s.vswitch.setExternalID(ctx, a.HostIfName, idAddresses, a.lease.Addr.String())

@@ -55,6 +55,9 @@ type attachment struct {
 	Reported bool `json:"reported,omitempty"`
 	// DefaultRoute says that the pod's default route is the lease's.
 	DefaultRoute bool `json:"default_route,omitempty"`
+	// RouteMetric is the metric of the lease's routes in the pod, whatever the network's
+	// configuration says by now.
+	RouteMetric int `json:"route_metric,omitempty"`
 	// Owing says that all is undone but that the lease is still to be given back.
 	Owing bool `json:"owing,omitempty"`
 	// External is set when the lease is not the keeper's.

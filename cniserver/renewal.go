@@ -20,18 +20,19 @@ import (
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/podnet"
 )
 
-// Reasons of the Events on pods.
-const (
-	reasonAddressChanged = "DHCPAddressChanged"
-	reasonLeaseLost      = "DHCPLeaseLost"
-)
+// reasonLeaseLost is the reason of the Event about a lease that has ended.
+const reasonLeaseLost = "DHCPLeaseLost"
 
 // leaseChanged puts a lease that the server has changed to use: the new address
 // before the old one goes. A lease that only lasts longer changes nothing.
 func (s *Server) leaseChanged(ctx context.Context, key string, old, now dhcp.Lease) error {
 	a, ok, err := s.inUse(key)
-	if !ok || err != nil || sameUse(old, now) {
+	if !ok || err != nil {
 		return err
+	}
+	reason, message := change(a.Network, old, now)
+	if reason == "" {
+		return nil
 	}
 	mac, err := podnet.ParseMAC(a.MAC)
 	if err != nil {
@@ -44,14 +45,14 @@ func (s *Server) leaseChanged(ctx context.Context, key string, old, now dhcp.Lea
 	if err := s.vswitch.setExternalID(ctx, a.HostIfName, idAddresses, now.Addr.String()); err != nil {
 		return err
 	}
-	if err := s.tell(ctx, a, leaseEntry(mac, now, routes)); err != nil || old.Addr == now.Addr {
+	if err := s.tell(ctx, a, leaseEntry(mac, now, routes)); err != nil {
 		return err
 	}
-	s.event(ctx, a, corev1.EventTypeNormal, reasonAddressChanged, fmt.Sprintf("address on network %s is now %s, by DHCP server %s", a.Network, now.Addr, now.Server))
+	s.event(ctx, a, corev1.EventTypeNormal, reason, message)
 	return nil
 }
 
-// leaseLost takes the address of a lease that has ended off the pod. The link
+// leaseLost takes address and routes of a lease that has ended off the pod. The link
 // stays up, and the keeper goes on trying to get another lease.
 func (s *Server) leaseLost(ctx context.Context, key string, lease dhcp.Lease) error {
 	a, ok, err := s.inUse(key)
@@ -62,7 +63,7 @@ func (s *Server) leaseLost(ctx context.Context, key string, lease dhcp.Lease) er
 	if err != nil {
 		return err
 	}
-	if err := removeAddress(a, lease); err != nil {
+	if err := deconfigure(a, lease); err != nil {
 		return err
 	}
 	if err := s.vswitch.setExternalID(ctx, a.HostIfName, idAddresses, ""); err != nil {
@@ -83,11 +84,6 @@ func (s *Server) inUse(key string) (a attachment, ok bool, err error) {
 		return a, false, fmt.Errorf("the ADD of pod %s/%s is under way", a.Namespace, a.Pod)
 	}
 	return a, ok && a.State == stateLive, nil
-}
-
-// sameUse reports whether two leases are put to use in the same way.
-func sameUse(a, b dhcp.Lease) bool {
-	return a.Addr == b.Addr && a.Gateway == b.Gateway && a.MTU == b.MTU && slices.Equal(a.Routes, b.Routes)
 }
 
 // tell writes the pod's annotation; a pod that is gone needs none.
@@ -121,11 +117,11 @@ func reconfigure(a attachment, old, now dhcp.Lease) ([]route, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := configure(netns, a.IfName, now.Addr, podMTU(a.MTU, now.MTU), after); err != nil {
+	if err := netns.configure(a, now, after); err != nil {
 		return nil, err
 	}
 	stale := slices.DeleteFunc(before, func(r route) bool { return slices.Contains(after, r) })
-	if err := netns.removeRoutes(a.IfName, stale); err != nil {
+	if err := netns.removeRoutes(a, stale); err != nil {
 		return nil, err
 	}
 	if !old.Addr.IsValid() || old.Addr == now.Addr {
@@ -135,16 +131,22 @@ func reconfigure(a attachment, old, now dhcp.Lease) ([]route, error) {
 		return nil, err
 	}
 	// Routes that preferred the old address as their source went with it.
-	return after, configure(netns, a.IfName, now.Addr, podMTU(a.MTU, now.MTU), after)
+	return after, netns.configure(a, now, after)
 }
 
-func removeAddress(a attachment, lease dhcp.Lease) error {
+// deconfigure takes a lease off the pod's interface. Its routes would stay while the
+// interface has another address.
+func deconfigure(a attachment, lease dhcp.Lease) error {
 	netns, err := openNetns(a.Netns)
 	if err != nil {
 		return err
 	}
 	defer netns.Close()
-	return netns.removeAddr(a.IfName, lease)
+	routes, err := netns.routesFor(a, lease)
+	if err != nil {
+		return err
+	}
+	return errors.Join(netns.removeRoutes(a, routes), netns.removeAddr(a.IfName, lease))
 }
 
 func (p *podNetns) removeAddr(ifname string, lease dhcp.Lease) error {
@@ -221,9 +223,7 @@ func (s *Server) releasable(ctx context.Context, key string, lease dhcp.Lease) (
 	if err != nil {
 		return false, err
 	}
-	return !slices.ContainsFunc(pods, func(p *corev1.Pod) bool {
-		return p.UID != a.UID && hasMAC(p, podnet.NADName(a.NADKey), lease.HardwareAddr)
-	}), nil
+	return !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return succeeds(p, a, lease.HardwareAddr) }), nil
 }
 
 // podsWithMAC are the pods that can have an attachment's MAC address: any, if it
@@ -243,10 +243,10 @@ func (s *Server) podsWithMAC(ctx context.Context, a attachment) ([]*corev1.Pod, 
 	return []*corev1.Pod{pod}, err
 }
 
-// hasMAC reports whether a pod that is not completed has an attachment of a NAD
-// with this MAC address.
-func hasMAC(pod *corev1.Pod, nadName string, mac net.HardwareAddr) bool {
-	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+// succeeds reports whether a pod is another one than an attachment's, has not
+// completed, and has an attachment to the same NAD with this MAC address.
+func succeeds(pod *corev1.Pod, a attachment, mac net.HardwareAddr) bool {
+	if pod.UID == a.UID || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return false
 	}
 	networks, err := podnet.ParseNetworks(pod.Annotations[podnet.Annotation])
@@ -254,7 +254,7 @@ func hasMAC(pod *corev1.Pod, nadName string, mac net.HardwareAddr) bool {
 		return false
 	}
 	for _, key := range networks.Keys() {
-		if e, _, err := networks.Entry(key); err == nil && podnet.NADName(key) == nadName && e.MAC.String() == mac.String() {
+		if e, _, err := networks.Entry(key); err == nil && podnet.NADName(key) == podnet.NADName(a.NADKey) && e.MAC.String() == mac.String() {
 			return true
 		}
 	}

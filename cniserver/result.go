@@ -75,7 +75,7 @@ func result(a attachment, lease dhcp.Lease, routes []route) *types100.Result {
 		r.DNS.Nameservers = append(r.DNS.Nameservers, server.String())
 	}
 	for _, route := range routes {
-		n := &cni.Route{Dst: *ipNet(route.Dest)}
+		n := &cni.Route{Dst: *ipNet(route.Dest), Priority: a.RouteMetric}
 		if route.Gateway.IsValid() {
 			n.GW = route.Gateway.AsSlice()
 		}

@@ -62,7 +62,7 @@ type Pods interface {
 	Event(ctx context.Context, namespace, name string, uid ktypes.UID, eventType, reason, message string) error
 }
 
-// Config is what a Server needs. All fields but ExternalDHCP, Learn, Representors,
+// Config is what a Server needs. All fields but ExternalDHCP, Probe, Learn, Representors,
 // Sysfs and Proc are required.
 type Config struct {
 	// Socket is the path of the unix socket to listen on. Its directory is
@@ -84,6 +84,9 @@ type Config struct {
 	// ExternalDHCP is the path of the CNI dhcp plugin that gets the leases, whose
 	// daemon keeps them; empty for the server's own DHCP client.
 	ExternalDHCP string
+	// Probe has the address of a pod asked for by ARP before it is used, by the server's
+	// own DHCP client: see dhcp.Config.
+	Probe bool
 	// Learn is from what the addresses of virtual machines are learned on networks whose
 	// configuration doesn't say: one of podnet's Learn constants; empty for LearnAuto.
 	Learn string

@@ -6,6 +6,7 @@ package podnet
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -71,10 +72,14 @@ type IPAM struct {
 	Type    string          `json:"type"`
 	Provide []ProvideOption `json:"provide,omitempty"`
 	Request []RequestOption `json:"request,omitempty"`
+	// Priority is the metric of the routes that a lease puts into the pod; 0 leaves
+	// it to the kernel.
+	Priority int `json:"priority,omitempty"`
 }
 
-// ProvideOption is a DHCP option that the client sends: a literal value, or
-// the value of a key of CNI_ARGS.
+// ProvideOption is a DHCP option that the client sends: the value of a key of
+// CNI_ARGS, or, if the call has no such key, a literal value. Without either it is
+// not sent.
 type ProvideOption struct {
 	Option  string `json:"option"`
 	Value   string `json:"value,omitempty"`
@@ -191,9 +196,6 @@ func (i *IPAM) validate(path *field.Path) field.ErrorList {
 		if _, err := OptionCode(p.Option); err != nil {
 			errs = append(errs, field.Invalid(at.Child("option"), p.Option, err.Error()))
 		}
-		if (p.Value == "") == (p.FromArg == "") {
-			errs = append(errs, field.Invalid(at, p.Option, "needs either value or fromArg"))
-		}
 		if len(p.Value) > maxOptionLen {
 			errs = append(errs, field.TooLong(at.Child("value"), p.Value, maxOptionLen))
 		}
@@ -202,6 +204,9 @@ func (i *IPAM) validate(path *field.Path) field.ErrorList {
 		if _, err := OptionCode(r.Option); err != nil && r.Option != "" {
 			errs = append(errs, field.Invalid(path.Child("request").Index(n).Child("option"), r.Option, err.Error()))
 		}
+	}
+	if i.Priority < 0 || int64(i.Priority) > math.MaxUint32 {
+		errs = append(errs, field.Invalid(path.Child("priority"), i.Priority, fmt.Sprintf("must be between 0 and %d, the highest metric of a route", uint32(math.MaxUint32))))
 	}
 	return errs
 }

@@ -22,15 +22,16 @@ func config(extra string) []byte {
 
 func TestParseNetConf(t *testing.T) {
 	conf, err := ParseNetConf(config(`"role":"secondary","physicalNetworkName":"physnet","vlanID":7,"mtu":9000,"unknown":{"x":1},
-		"ipam":{"type":"dhcp","provide":[{"option":"dhcp-client-identifier","value":"abc"},{"option":"77","fromArg":"K8S_POD_NAME"}],"request":[{"skipDefault":true},{"option":"42"}]}`))
+		"ipam":{"type":"dhcp","provide":[{"option":"dhcp-client-identifier","value":"abc"},{"option":"77","value":"x","fromArg":"K8S_POD_NAME"},{"option":"60"}],"request":[{"skipDefault":true},{"option":"42"}],"priority":50}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := []any{conf.Name, conf.Type, conf.CNIVersion, conf.NADName, conf.PhysicalNetworkName, conf.VLANID, conf.MTU, conf.DHCP}
 	want := []any{"lan", "ovn-k8s-cni-overlay", "1.1.0", "ns/lan", "physnet", 7, 9000, IPAM{
-		Type:    "dhcp",
-		Provide: []ProvideOption{{Option: "dhcp-client-identifier", Value: "abc"}, {Option: "77", FromArg: "K8S_POD_NAME"}},
-		Request: []RequestOption{{SkipDefault: true}, {Option: "42"}},
+		Type:     "dhcp",
+		Provide:  []ProvideOption{{Option: "dhcp-client-identifier", Value: "abc"}, {Option: "77", Value: "x", FromArg: "K8S_POD_NAME"}, {Option: "60"}},
+		Request:  []RequestOption{{SkipDefault: true}, {Option: "42"}},
+		Priority: 50,
 	}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -72,8 +73,10 @@ func TestParseNetConfRefuses(t *testing.T) {
 		{"MTU too low", string(config(`"mtu":100`)), "mtu: Invalid value: 100"},
 		{"network name", string(config(`"name":"a b"`)), `name: Invalid value: "a b"`},
 		{"option name", string(config(`"ipam":{"type":"dhcp","provide":[{"option":"nonsense","value":"x"}]}`)), `ipam.provide[0].option: Invalid value: "nonsense"`},
-		{"option without value", string(config(`"ipam":{"type":"dhcp","provide":[{"option":"60"}]}`)), "ipam.provide[0]"},
+		{"option too long", string(config(`"ipam":{"type":"dhcp","provide":[{"option":"60","value":"` + strings.Repeat("x", 256) + `"}]}`)), "ipam.provide[0].value: Too long"},
 		{"requested option", string(config(`"ipam":{"type":"dhcp","request":[{"option":"255"}]}`)), `ipam.request[0].option: Invalid value: "255"`},
+		{"priority negative", string(config(`"ipam":{"type":"dhcp","priority":-1}`)), "ipam.priority: Invalid value: -1"},
+		{"priority too high", string(config(`"ipam":{"type":"dhcp","priority":4294967296}`)), "ipam.priority: Invalid value: 4294967296"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := ParseNetConf([]byte(test.config))

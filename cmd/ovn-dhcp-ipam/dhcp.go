@@ -18,6 +18,9 @@ import (
 // server gives back what a burst has taken when it is over.
 const burstPercent = 200
 
+// probeUsage is the help of the flag --probe.
+const probeUsage = "before an address is taken, ask by ARP whether somebody uses it, and decline it then (RFC 5227); takes half a second"
+
 // runDHCP is the daemon of the CNI plugin dhcp.
 func runDHCP(ctx context.Context, args []string) error {
 	flags := newFlags("dhcp", "Serve the CNI plugin dhcp, in the place of \"dhcp daemon\". A socket from systemd is used if there is one.")
@@ -27,6 +30,7 @@ func runDHCP(ctx context.Context, args []string) error {
 	flags.set.StringVar(&cfg.HostPrefix, "host-prefix", "", "`directory` where the host's root directory is found: comes before the paths of the socket and of network namespaces")
 	flags.set.StringVar(&cfg.StateDir, "state-dir", "/var/lib/ovn-dhcp-ipam/dhcp", "`directory` for the records of leases")
 	flags.set.DurationVar(&cfg.Timeout, "timeout", 45*time.Second, "time for one ADD")
+	flags.set.BoolVar(&cfg.Probe, "probe", false, probeUsage)
 	var err error
 	if cfg.Log, err = flags.parse(args); err != nil {
 		return err

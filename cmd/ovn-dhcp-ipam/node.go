@@ -60,6 +60,7 @@ func addNodeFlags(flags *common) *cniserver.Config {
 		}
 		return nil
 	})
+	flags.set.BoolVar(&cfg.Probe, "probe", false, probeUsage+"; for pods, not for guests")
 	cfg.Representors = map[string]string{}
 	flags.set.Func("representor", "`PCI=IFNAME`, the interface on this node that stands for the virtual function at a PCI address, where the NIC doesn't tell (can be repeated)", func(value string) error {
 		pci, ifname, ok := strings.Cut(value, "=")

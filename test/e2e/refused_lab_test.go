@@ -45,9 +45,16 @@ func TestWrongInput(t *testing.T) {
 		{"layer2", func(c *site.Call) { c.Config = conf(map[string]any{"topology": "layer2"}) }, 7, []string{"topology", "layer2"}},
 		{"role primary", func(c *site.Call) { c.Config = conf(map[string]any{"role": "primary"}) }, 7, []string{"role", "primary"}},
 		{"VLAN", func(c *site.Call) { c.Config = conf(map[string]any{"vlanID": 5000}) }, 7, []string{"vlanID", "5000"}},
-		{"an option of no pod", func(c *site.Call) {
-			c.Config = conf(map[string]any{"ipam": map[string]any{"type": "dhcp", "provide": []any{map[string]any{"option": "60", "fromArg": "NONE"}}}})
-		}, 7, []string{"ipam.provide[0].fromArg", "NONE"}},
+		{"an option that does not exist", func(c *site.Call) {
+			c.Config = conf(map[string]any{"ipam": map[string]any{"type": "dhcp", "provide": []any{map[string]any{"option": "nonsense", "value": "x"}}}})
+		}, 7, []string{"ipam.provide[0].option", "nonsense"}},
+		{"an argument that is no host name", func(c *site.Call) {
+			c.Args += ";NAME=a b"
+			c.Config = conf(map[string]any{"ipam": map[string]any{"type": "dhcp", "provide": []any{map[string]any{"option": "12", "value": "web", "fromArg": "NAME"}}}})
+		}, 7, []string{"ipam.provide", "a b"}},
+		{"a metric", func(c *site.Call) {
+			c.Config = conf(map[string]any{"ipam": map[string]any{"type": "dhcp", "priority": -5}})
+		}, 7, []string{"ipam.priority", "-5"}},
 		{"another UID", func(c *site.Call) { c.Args = strings.Replace(c.Args, "uid-web", "uid-old", 1) }, 3, []string{"K8S_POD_UID", "uid-old", "uid-web"}},
 		{"no pod of this name", func(c *site.Call) { c.Args = strings.Replace(c.Args, "=web;", "=gone;", 1) }, 3, []string{"default/gone"}},
 		{"no pod at all", func(c *site.Call) { c.Args = "" }, 4, []string{"CNI_ARGS", "K8S_POD_NAME"}},
