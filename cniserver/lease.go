@@ -79,12 +79,11 @@ func hostName(pod *corev1.Pod, vm string) string {
 // maxHostName is the longest host name of Linux, less one.
 const maxHostName = 63
 
-// requestList is the parameter request list of a network. One that is empty can't be
-// sent (RFC 2132, 9.8), and stands for the default.
+// requestList is the parameter request list of a network, maybe an empty one.
 func requestList(request []podnet.RequestOption) ([]uint8, error) {
 	codes := dhcp.DefaultRequest()
 	if slices.ContainsFunc(request, func(r podnet.RequestOption) bool { return r.SkipDefault }) {
-		codes = nil
+		codes = []uint8{}
 	}
 	for i, r := range request {
 		if r.Option == "" {

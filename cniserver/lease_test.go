@@ -51,6 +51,7 @@ func TestClientConfig(t *testing.T) {
 			dhcp.Config{Request: append(dhcp.DefaultRequest(), 42, 77)}},
 		{"only what is asked for", ``, `{"option":"routers"},{"skipDefault":true,"option":"subnet-mask"},{"option":"3"},{"option":"121"}`,
 			dhcp.Config{Request: []uint8{3, 1, 121}}},
+		{"nothing to ask for", ``, `{"skipDefault":true}`, dhcp.Config{Request: []uint8{}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got, err := clientConfig(addingWith(t, fmt.Sprintf(`{"type":"dhcp","provide":[%s],"request":[%s]}`, test.provide, test.request)))

@@ -209,7 +209,9 @@ func (x *exchange) message(kind dhcpv4.MessageType) *dhcpv4.DHCPv4 {
 	for code, value := range x.cfg.Options {
 		m.Options[code] = value
 	}
-	m.Options[dhcpv4.OptionParameterRequestList.Code()] = x.cfg.Request
+	if len(x.cfg.Request) > 0 {
+		m.Options[dhcpv4.OptionParameterRequestList.Code()] = x.cfg.Request
+	}
 	if x.cfg.HostName != "" {
 		m.Options[dhcpv4.OptionHostName.Code()] = []byte(x.cfg.HostName)
 	}

@@ -28,8 +28,8 @@ type Config struct {
 	// Options are further options to send, by their code. The protocol's own,
 	// and those with a field here, can't be among them.
 	Options map[uint8][]byte
-	// Request is the parameter request list (option 55); nil stands for all that
-	// a Lease has a field for.
+	// Request is the parameter request list (option 55), which is not sent if it is
+	// empty (RFC 2132, 9.8); nil stands for all that a Lease has a field for.
 	Request []uint8
 	// Selected, if set, is told of each offer before it is requested, so that a
 	// lease can be given back even if the process ends before the server's

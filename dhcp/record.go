@@ -138,8 +138,8 @@ type hexBytes []byte
 // MarshalText implements encoding.TextMarshaler.
 func (h hexBytes) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, h), nil }
 
-// UnmarshalText implements encoding.TextUnmarshaler.
+// UnmarshalText implements encoding.TextUnmarshaler. None are not nil: see Config.Request.
 func (h *hexBytes) UnmarshalText(b []byte) (err error) {
-	*h, err = hex.AppendDecode(nil, b)
+	*h, err = hex.AppendDecode([]byte{}, b)
 	return err
 }

@@ -13,6 +13,31 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
+// TestKeeperAsksForNothing: a client that asks for no option in particular does so in a
+// later process, too.
+func TestKeeperAsksForNothing(t *testing.T) {
+	onStage(t, func(s *stage) {
+		c := client()
+		c.Config.Request = []uint8{}
+		lease, err := s.k.Acquire(s.t.Context(), "a", c)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.restart()
+		s.until(lease.Renew.Add(time.Minute))
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, f := range s.sent {
+			if f.dhcp != nil && f.dhcp.Options.Has(dhcpv4.OptionParameterRequestList) {
+				s.t.Errorf("%s with option 55", f.kind())
+			}
+		}
+		if len(s.sent) < 3 {
+			s.t.Errorf("%d frames", len(s.sent))
+		}
+	})
+}
+
 // TestKeeperRemembers: in a later process a client still says of itself what its caller
 // had it say, and is as careful, when it renews its lease and when it needs another one.
 func TestKeeperRemembers(t *testing.T) {

@@ -142,11 +142,11 @@ func (c call) client() (dhcp.Config, error) {
 	return cfg, err
 }
 
-// requestList is what to ask for: nil stands for the default.
+// requestList is what to ask for, maybe nothing.
 func requestList(request []requestOption) ([]uint8, error) {
 	codes := dhcp.DefaultRequest()
 	if slices.ContainsFunc(request, func(r requestOption) bool { return r.SkipDefault }) {
-		codes = nil
+		codes = []uint8{}
 	}
 	for i, r := range request {
 		if r.Option == "" {

@@ -42,6 +42,7 @@ func TestClient(t *testing.T) {
 		{"more to ask for", `{"request":[{"option":"42"},{"option":"routers"}]}`, dhcp.Config{Unicast: true, ClientID: id, Request: append(dhcp.DefaultRequest(), 42)}},
 		{"only what is asked for", `{"request":[{"skipDefault":true},{"option":"subnet-mask"},{"option":"routers"}]}`,
 			dhcp.Config{Unicast: true, ClientID: id, Request: []uint8{1, 3}}},
+		{"nothing to ask for", `{"request":[{"skipDefault":true}]}`, dhcp.Config{Unicast: true, ClientID: id, Request: []uint8{}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, err := parseCall(cmdArgs(test.ipam))
