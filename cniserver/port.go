@@ -197,18 +197,19 @@ func mutatePorts(s *ovsdb.Session, bridge *ovs.Bridge, how libovsdb.Mutator, por
 	return ops, nil
 }
 
-// setExternalID sets one external id of a host interface.
+// setExternalID sets one external id of a host interface, or removes it if value is "".
 func (v *vswitch) setExternalID(ctx context.Context, name, key, value string) error {
 	s, err := v.session(ctx)
 	if err != nil {
 		return err
 	}
 	iface := &ovs.Interface{Name: name}
+	mutations := []model.Mutation{{Field: &iface.ExternalIDs, Mutator: libovsdb.MutateOperationDelete, Value: []string{key}}}
+	if value != "" {
+		mutations = append(mutations, model.Mutation{Field: &iface.ExternalIDs, Mutator: libovsdb.MutateOperationInsert, Value: map[string]string{key: value}})
+	}
 	var ops []libovsdb.Operation
-	for _, m := range []model.Mutation{
-		{Field: &iface.ExternalIDs, Mutator: libovsdb.MutateOperationDelete, Value: []string{key}},
-		{Field: &iface.ExternalIDs, Mutator: libovsdb.MutateOperationInsert, Value: map[string]string{key: value}},
-	} {
+	for _, m := range mutations {
 		op, err := s.Where(iface).Mutate(iface, m)
 		if err != nil {
 			return fmt.Errorf("external ids of OVS interface %s: %w", name, err)

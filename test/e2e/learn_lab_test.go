@@ -52,7 +52,7 @@ func (w *world) unlike(v *vm, state string, addr netip.Prefix) string {
 		"annotation":    fmt.Sprint(e.Addrs),
 		"addresses":     w.nbctl("lsp-get-addresses", v.port()),
 		"port security": w.nbctl("lsp-get-port-security", v.port()),
-		"vSwitch":       strings.Trim(w.vsctl(0, "get", "Interface", w.vsctl(0, "--bare", "--columns=name", "find", "Interface", "external_ids:iface-id="+v.port()), "external_ids:ip_addresses"), `"`),
+		"vSwitch":       strings.Trim(w.vsctl(0, "--if-exists", "get", "Interface", w.vsctl(0, "--bare", "--columns=name", "find", "Interface", "external_ids:iface-id="+v.port()), "external_ids:ip_addresses"), `"`),
 	}
 	if e.DHCP != nil {
 		got["state"] = e.DHCP.State

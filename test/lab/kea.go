@@ -20,6 +20,7 @@ import (
 // Kea is another DHCP server for the physical network, in dnsmasq's place: it can
 // have leases of a few seconds.
 type Kea struct {
+	lab    *Lab
 	dir    string
 	daemon *daemon
 }
@@ -30,7 +31,7 @@ func (l *Lab) StartKea(ctx context.Context, lease time.Duration) (*Kea, error) {
 	if err := l.DHCP.Stop(); err != nil {
 		return nil, err
 	}
-	k := &Kea{dir: filepath.Join(l.physDir(), "kea")}
+	k := &Kea{lab: l, dir: filepath.Join(l.physDir(), "kea")}
 	if err := os.Mkdir(k.dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -52,18 +53,24 @@ func (l *Lab) StartKea(ctx context.Context, lease time.Duration) (*Kea, error) {
 	if err != nil {
 		return nil, err
 	}
-	file := filepath.Join(k.dir, "config.json")
-	if err := os.WriteFile(file, config, 0o644); err != nil {
+	if err := os.WriteFile(k.configFile(), config, 0o644); err != nil {
 		return nil, err
 	}
-	cmd := l.phys.command(context.WithoutCancel(ctx), "kea-dhcp4", "-c", file)
+	return k, k.Start(ctx)
+}
+
+// Start starts Kea again after Stop, with the leases that it had then.
+func (k *Kea) Start(ctx context.Context) (err error) {
+	const started = "DHCP4_STARTED"
+	before := strings.Count(k.Log(), started)
+	cmd := k.lab.phys.command(context.WithoutCancel(ctx), "kea-dhcp4", "-c", k.configFile())
 	cmd.Env = append(os.Environ(), "KEA_PIDFILE_DIR="+k.dir, "KEA_LOCKFILE_DIR=none", "KEA_DHCP_DATA_DIR="+k.dir)
-	if k.daemon, err = l.spawn(k.dir, "console", cmd); err != nil {
-		return nil, err
+	if k.daemon, err = k.lab.spawn(k.dir, "console", cmd); err != nil {
+		return err
 	}
-	ctx, cancel := l.bounded(ctx)
+	ctx, cancel := k.lab.bounded(ctx)
 	defer cancel()
-	return k, await(ctx, "Kea", func() bool { return strings.Contains(k.Log(), "DHCP4_STARTED") })
+	return await(ctx, "Kea", func() bool { return strings.Count(k.Log(), started) > before })
 }
 
 // Stop ends Kea.
@@ -72,8 +79,9 @@ func (k *Kea) Stop() error {
 	return k.daemon.wait()
 }
 
-func (k *Kea) leaseFile() string { return filepath.Join(k.dir, "leases.csv") }
-func (k *Kea) logFile() string   { return filepath.Join(k.dir, "kea.log") }
+func (k *Kea) configFile() string { return filepath.Join(k.dir, "config.json") }
+func (k *Kea) leaseFile() string  { return filepath.Join(k.dir, "leases.csv") }
+func (k *Kea) logFile() string    { return filepath.Join(k.dir, "kea.log") }
 
 // Log returns the server's log.
 func (k *Kea) Log() string {
