@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -37,9 +38,11 @@ type host struct {
 	world
 	tools         string // folders with the plugins, in the form of PATH
 	socket, state string
-	reserved      string // the DHCP server's file of reserved addresses
-	log           *os.File
-	daemon        *exec.Cmd // nil if none is running
+	// root is where the daemon finds the host's root directory; empty for where it is.
+	root     string
+	reserved string // the DHCP server's file of reserved addresses
+	log      *os.File
+	daemon   *exec.Cmd // nil if none is running
 }
 
 // quickRenewal has the server ask for renewals after three seconds.
@@ -96,13 +99,24 @@ func (h *host) logged() string {
 	return string(data)
 }
 
+// contained is a shell script that runs a command as from a container: with the host's
+// root directory, and what is mounted there from then on, at containedRoot, and nothing in
+// /run.
+const (
+	containedRoot = "/mnt/host"
+	contained     = "mount -t tmpfs tmpfs /mnt && mkdir " + containedRoot + " && mount --rbind / " + containedRoot + ` && mount -t tmpfs tmpfs /run && exec "$@"`
+)
+
 // command is our daemon.
 func (h *host) command(args ...string) *exec.Cmd {
 	h.t.Helper()
 	bin, err := binaries()
 	h.must(err)
-	args = append([]string{"dhcp", "--socket", h.socket, "--state-dir", h.state, "--log-level", "debug"}, args...)
-	cmd := h.Lab.InNetns(context.Background(), "host", filepath.Join(bin, "ovn-dhcp-ipam"), args...)
+	args = append([]string{h.root + filepath.Join(bin, "ovn-dhcp-ipam"), "dhcp", "--socket", h.socket, "--state-dir", h.root + h.state, "--log-level", "debug"}, args...)
+	if h.root != "" {
+		args = slices.Concat([]string{"unshare", "--mount", "--propagation", "slave", "sh", "-c", contained, "sh"}, args, []string{"--host-prefix", h.root})
+	}
+	cmd := h.Lab.InNetns(context.Background(), "host", args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr = h.log, h.log
 	return cmd
 }
@@ -197,26 +211,35 @@ func run(cmd *exec.Cmd) (*types100.Result, error) {
 	return types100.GetResult(result)
 }
 
-// noRecords checks that the daemon has none.
-func (h *host) noRecords() {
+// records are the daemon's.
+func (h *host) records() []string {
 	h.t.Helper()
 	records, err := filepath.Glob(filepath.Join(h.state, "*", "*"))
 	h.must(err)
-	if len(records) > 0 {
+	return records
+}
+
+// noRecords checks that the daemon has none.
+func (h *host) noRecords() {
+	h.t.Helper()
+	if records := h.records(); len(records) > 0 {
 		h.t.Errorf("records are left: %v", records)
 	}
 }
 
-// captureRelease captures the first RELEASE on the physical network. It returns when
-// tcpdump is ready, and what it returns waits for the frame and describes it.
-func (h *host) captureRelease() func() string {
+// captureReleases has tcpdump, with the arguments given, capture the first n RELEASEs. It
+// returns when tcpdump is ready, and what it returns waits for the frames and describes
+// them.
+func (h *host) captureReleases(n int, in func(context.Context, string, ...string) *exec.Cmd, args ...string) func() string {
 	h.t.Helper()
-	ctx, cancel := context.WithTimeout(h.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(h.t.Context(), 20*time.Second)
 	h.t.Cleanup(cancel)
-	// The message's type is its first option: 53, one byte, 7.
-	cmd := h.Lab.InPhys(ctx, "tcpdump", "-nn", "-c1", "-i", h.Lab.Phys.Bridge, "--immediate-mode", "udp dst port 67 and udp[248:2] = 0x3501 and udp[250] = 7")
-	var frame bytes.Buffer
-	cmd.Stdout = &frame
+	// The device is to receive what it does otherwise: -p. The message's type is its first
+	// option: 53, one byte, 7.
+	args = append(args, "-p", "-nn", "-c", fmt.Sprint(n), "--immediate-mode", "udp dst port 67 and udp[248:2] = 0x3501 and udp[250] = 7")
+	cmd := in(ctx, "tcpdump", args...)
+	var frames bytes.Buffer
+	cmd.Stdout = &frames
 	stderr, err := cmd.StderrPipe()
 	h.must(err)
 	h.must(cmd.Start())
@@ -229,8 +252,10 @@ func (h *host) captureRelease() func() string {
 	return func() string {
 		for messages.Scan() { // until it has ended
 		}
-		h.must(cmd.Wait())
-		return frame.String()
+		if err := cmd.Wait(); err != nil {
+			h.t.Fatalf("%d RELEASEs were awaited by tcpdump %s: %v; captured:\n%s", n, args, err, frames.String())
+		}
+		return frames.String()
 	}
 }
 
@@ -247,9 +272,26 @@ func TestCNIDHCPDaemon(t *testing.T) {
 		})
 	}
 	h.t = t
+	h.end()
+}
+
+// TestCNIDHCPHostPrefix has the daemon find the host's root directory elsewhere than the
+// plugin does. It has neither the socket's directory nor the network namespaces' at their
+// own paths.
+func TestCNIDHCPHostPrefix(t *testing.T) {
+	h := newHost(t, quickRenewal...)
+	h.root = containedRoot
+	h.start()
+	h.lifeOfALease(h.conf("macvlan", "eth0", nil), h.netns("web"))
+	h.end()
+}
+
+// end ends the daemon, which leaves no socket.
+func (h *host) end() {
+	h.t.Helper()
 	h.stop(syscall.SIGTERM)
 	if _, err := os.Stat(h.socket); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the socket is left: %v", err)
+		h.t.Errorf("the socket is left: %v", err)
 	}
 }
 
@@ -295,7 +337,7 @@ func (h *host) lifeOfALease(conf map[string]any, netns string) {
 	}
 	_, err = h.call("CHECK", conf, netns)
 	h.must(err)
-	release := h.captureRelease()
+	release := h.captureReleases(1, h.Lab.InPhys, "-i", h.Lab.Phys.Bridge)
 	began := time.Now()
 	_, err = h.call("DEL", conf, netns)
 	h.must(err)
