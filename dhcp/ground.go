@@ -29,15 +29,16 @@ type ground interface {
 // errGone is an interface or a network namespace that is gone.
 var errGone = errors.New("interface is gone")
 
-// kernel is the ground of this machine since its last start.
-type kernel struct{ boot string }
+// kernel is the ground of this machine since its last start, as it is seen by those whose
+// root directory is root: see InRoot.
+type kernel struct{ boot, root string }
 
-func newKernel() (kernel, error) {
+func newKernel(root string) (kernel, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return kernel{}, fmt.Errorf("boot id: %w", err)
 	}
-	return kernel{strings.TrimSpace(string(boot))}, nil
+	return kernel{strings.TrimSpace(string(boot)), root}, nil
 }
 
 // identify goes by the namespace's inode and the machine's boot id. The numbers of
@@ -50,7 +51,11 @@ func (k kernel) identify(netns string, opened *Link) (string, error) {
 		return k.boot + "/" + string(opened.space), nil
 	}
 	var s unix.Stat_t
-	if err := unix.Stat(netns, &s); err != nil {
+	path, err := InRoot(k.root, netns)
+	if err == nil {
+		err = unix.Stat(path, &s)
+	}
+	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("%w: %w", errGone, err)
 		}
@@ -64,7 +69,14 @@ func (k kernel) open(id identity, own netip.Addr) (port, error) {
 	if boot != k.boot {
 		return nil, fmt.Errorf("netns %q: %w: the machine was started since", id.Netns, errGone)
 	}
-	link, err := openLink(id.Netns, space(wanted), id.IfName, own)
+	path, err := id.Netns, error(nil)
+	if path != "" {
+		path, err = InRoot(k.root, path)
+	}
+	var link *Link
+	if err == nil {
+		link, err = openLink(path, space(wanted), id.IfName, own)
+	}
 	if interfaceGone(err) {
 		return nil, fmt.Errorf("%w: %w", errGone, err)
 	}

@@ -30,6 +30,9 @@ type KeeperConfig struct {
 	// Dir is the directory of the records, one small file each. It is the Keeper's
 	// alone.
 	Dir string
+	// Root is where the root directory is that the paths of network namespaces start
+	// from: see InRoot. The records don't depend on it.
+	Root string
 	// OnChange tells of a lease that takes the place of old in use, in whatever way
 	// it differs, be it only its times; old is the zero Lease if there is none. After
 	// an error, or a crash, it is called again, then with the newest lease.
@@ -47,8 +50,9 @@ type KeeperConfig struct {
 	// the Keeper doesn't know of holds the lease, the lease is forgotten without one;
 	// after an error it is asked again later. nil stands for yes.
 	Releasable func(ctx context.Context, key string, lease Lease) (bool, error)
-	// SendRelease sends a RELEASE that can't be sent from the client's interface. nil
-	// if there is no other way.
+	// SendRelease sends a RELEASE that can't be sent from the client's interface, or was
+	// sent without a sign that it has left. Its error is ErrNoOtherWay if there is no
+	// other way, which nil stands for, too.
 	SendRelease func(ctx context.Context, key string, lease Lease) error
 	// Exchanges is how many clients may be talking to servers for Run at a time, and
 	// how many callbacks may be running; 0 stands for 16.
@@ -58,7 +62,8 @@ type KeeperConfig struct {
 
 // Client is who gets a lease, and where.
 type Client struct {
-	// Netns is the path of the network namespace; empty for the process's own.
+	// Netns is the path of the network namespace below the Keeper's Root; empty for the
+	// process's own.
 	Netns string
 	// IfName is the name of the interface.
 	IfName string
@@ -86,8 +91,12 @@ func (c Client) checkLink() error {
 	return nil
 }
 
-// ErrPending tells that a lease is still to be given back.
-var ErrPending = errors.New("lease can't be given back yet")
+var (
+	// ErrPending tells that a lease is still to be given back.
+	ErrPending = errors.New("lease can't be given back yet")
+	// ErrNoOtherWay tells that a RELEASE can only be sent from the client's interface.
+	ErrNoOtherWay = errors.New("the network can't be reached without the interface")
+)
 
 var (
 	errInterrupted = errors.New("interrupted by a newer call for the same key")
@@ -126,7 +135,7 @@ type Keeper struct {
 // can't be read is set aside and logged, and stops no other. The directory is locked
 // until Run ends: there is no second Keeper on it.
 func NewKeeper(cfg KeeperConfig) (*Keeper, error) {
-	ground, err := newKernel()
+	ground, err := newKernel(cfg.Root)
 	if err != nil {
 		return nil, err
 	}

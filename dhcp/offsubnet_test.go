@@ -5,6 +5,8 @@ package dhcp
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"testing"
@@ -44,6 +46,31 @@ func (s *stage) hops() []string {
 	}
 	s.sent = nil
 	return hops
+}
+
+// TestKeeperUnconfirmed: a RELEASE without a sign that it has left is sent by another way,
+// if there is one, and else is done.
+func TestKeeperUnconfirmed(t *testing.T) {
+	busy := errors.New("not now")
+	for name, other := range map[string]error{"sent by another way": nil, "no other way": ErrNoOtherWay, "not now": busy} {
+		t.Run(name, func(t *testing.T) {
+			onStage(t, func(s *stage) {
+				asked := 0
+				s.stop()
+				s.cfg.SendRelease = func(context.Context, string, Lease) error { asked++; return other }
+				s.start()
+				s.serve(offSubnet) // by way of a gateway that doesn't answer ARP
+				s.acquire("a")
+				err := s.k.Release(s.t.Context(), "a")
+				if errors.Is(err, ErrPending) != (other == busy) || asked != 1 {
+					t.Errorf("asked for another way %d times, error %v", asked, err)
+				}
+				if kept, pending := s.k.Keys(); len(kept) > 0 || len(pending) > 0 != (other == busy) {
+					t.Errorf("kept %v, pending %v", kept, pending)
+				}
+			})
+		})
+	}
 }
 
 // TestKeeperOffSubnet: what is for a server on another subnet goes to the gateway. If that

@@ -286,21 +286,32 @@ func (k *Keeper) giveBack(c *claim, r record) error {
 		}
 	}
 	_, err := k.speak(c, r, netip.Addr{}, func(p port) (Lease, error) { return Lease{}, release(ctx, p, *r.Lease) })
-	switch {
-	case err != nil && k.cfg.SendRelease != nil:
-		if otherErr := k.cfg.SendRelease(ctx, c.key, *r.Lease); otherErr != nil {
-			err = errors.Join(err, otherErr)
-		} else {
-			err = nil
-		}
-	case errors.Is(err, ErrUnconfirmed):
-		err = nil // there is no better way
+	if err != nil {
+		err = k.giveBackElsewhere(ctx, c.key, *r.Lease, err)
 	}
 	if err != nil {
 		c.entry.failed(now)
 		return fmt.Errorf("releasing %s: %w", r.Lease.Addr, err)
 	}
 	return k.records.Delete(c.key)
+}
+
+// giveBackElsewhere gives a lease back when an attempt to do so from the client's interface
+// has ended with an error.
+func (k *Keeper) giveBackElsewhere(ctx context.Context, key string, lease Lease, err error) error {
+	other := ErrNoOtherWay
+	if k.cfg.SendRelease != nil {
+		other = k.cfg.SendRelease(ctx, key, lease)
+	}
+	switch {
+	case other == nil:
+		return nil
+	case errors.Is(err, ErrUnconfirmed) && errors.Is(other, ErrNoOtherWay):
+		return nil // it was sent, and there is no better way
+	case k.cfg.SendRelease == nil:
+		return err
+	}
+	return errors.Join(err, other)
 }
 
 // heldByOther reports whether another key has taken the lease over: for a server it is the

@@ -34,12 +34,10 @@ const (
 	maxKey = 200
 )
 
-// netConf is the part of the calling plugin's network configuration that is for DHCP, or
-// tells where the network is.
+// netConf is the part of the calling plugin's network configuration that is for DHCP.
 type netConf struct {
 	Name string `json:"name"`
 	IPAM *ipam  `json:"ipam"`
-	uplink
 }
 
 type ipam struct {
@@ -66,7 +64,8 @@ type requestOption struct {
 
 // call is what a call is about.
 type call struct {
-	conf netConf
+	conf   netConf
+	uplink uplink
 	// key is the attachment's, in the records.
 	key string
 	// id is the text of the client id.
@@ -95,7 +94,7 @@ func parseCall(args *skel.CmdArgs) (call, error) {
 		return call{}, err
 	}
 	id := args.ContainerID + "/" + conf.Name + "/" + args.IfName
-	return call{conf: conf, key: keyOf(id), id: id, netns: args.Netns, ifname: args.IfName, args: args.Args}, nil
+	return call{conf: conf, uplink: parseUplink(args.StdinData), key: keyOf(id), id: id, netns: args.Netns, ifname: args.IfName, args: args.Args}, nil
 }
 
 // keyOf is an attachment's name in the records: as people know it, if it is not too

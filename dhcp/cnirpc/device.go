@@ -4,6 +4,7 @@
 package cnirpc
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,6 +13,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/dhcp"
 )
 
 // device is an attachment's interface. It is worked on from outside of its network
@@ -21,12 +24,16 @@ type device struct {
 	link netlink.Link
 }
 
-// open opens the interface.
-func (p place) open() (*device, error) {
+// open opens the interface of a place of the host whose root directory is at root.
+func (p place) open(root string) (*device, error) {
 	fail := func(err error) (*device, error) {
 		return nil, fmt.Errorf("opening interface %s in netns %q: %w", p.IfName, p.Netns, err)
 	}
-	space, err := ns.GetNS(p.Netns)
+	path, err := dhcp.InRoot(root, p.Netns)
+	if err != nil {
+		return fail(err)
+	}
+	space, err := ns.GetNS(path)
 	if err != nil {
 		return fail(err)
 	}
@@ -52,4 +59,21 @@ func (p place) open() (*device, error) {
 func gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.As(err, &ns.NSPathNotExistErr{}) || errors.As(err, &ns.NSPathNotNSErr{}) ||
 		errors.As(err, &netlink.LinkNotFoundError{})
+}
+
+// configure works on the interface of a place, which has a lease. There is nothing to do for
+// one that is gone, or in whose place there is another; the Keeper finds that out, too.
+func (p place) configure(root string, lease dhcp.Lease, work func(*device, place) error) error {
+	d, err := p.open(root)
+	if gone(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if !bytes.Equal(d.link.Attrs().HardwareAddr, lease.HardwareAddr) {
+		return nil
+	}
+	return work(d, p)
 }

@@ -39,7 +39,7 @@ func TestFollow(t *testing.T) {
 	ip(t, "-n", name, "link", "set", "other", "up")
 	ip(t, "-n", name, "link", "set", "net1", "up")
 	at := place{Netns: "/run/netns/" + name, IfName: "net1", Priority: 50}
-	d, err := at.open()
+	d, err := at.open("")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@
 package cnirpc
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -63,15 +64,15 @@ func (s *Server) client(a call, has bool) (c dhcp.Client, err error) {
 	if !a.hasNetns() {
 		return c, fmt.Errorf("network namespace %q is not an absolute path", a.netns)
 	}
-	at := place{Netns: s.cfg.HostPrefix + a.netns, IfName: a.ifname, Priority: a.conf.IPAM.Priority}
+	at := place{Netns: a.netns, IfName: a.ifname, Priority: a.conf.IPAM.Priority}
 	c.Netns, c.IfName = at.Netns, at.IfName
 	if c.Config, err = a.client(); err != nil {
 		return c, err
 	}
 	c.Config.Probe = s.cfg.Probe
 	if has {
-		c.Config.HardwareAddr, err = s.hardwareAddr(a.key, at)
-	} else if c.Link, err = dhcp.OpenLink(at.Netns, at.IfName); err == nil {
+		c.Config.HardwareAddr, at.Via, err = s.present(a.key, at)
+	} else if c.Link, err = s.openLink(at); err == nil {
 		c.Config.HardwareAddr = c.Link.HardwareAddr()
 		at.Via = s.wayOut(a, at)
 		err = c.Link.SetUp() // plugins do so when they have the result
@@ -83,6 +84,14 @@ func (s *Server) client(a call, has bool) (c dhcp.Client, err error) {
 	return c, err
 }
 
+func (s *Server) openLink(at place) (*dhcp.Link, error) {
+	path, err := dhcp.InRoot(s.cfg.HostPrefix, at.Netns)
+	if err != nil {
+		return nil, err
+	}
+	return dhcp.OpenLink(path, at.IfName)
+}
+
 // closeLater closes a Link while nobody waits for it.
 func (s *Server) closeLater(key string, link *dhcp.Link) {
 	s.closing.Go(func() {
@@ -92,25 +101,28 @@ func (s *Server) closeLater(key string, link *dhcp.Link) {
 	})
 }
 
-// hardwareAddr is the hardware address of the interface of an attachment that has a lease in
-// use on it. One that has lost its lease, or whose ADD was cut off together with the daemon,
+// present is the hardware address of the interface of an attachment that has a lease in
+// use on it, and its way out. One that has lost its lease, or whose ADD was cut off together with the daemon,
 // is not to get one this way: CHECK has nobody who would put it on the interface, and what
 // comes before another ADD is a DEL.
-func (s *Server) hardwareAddr(key string, at place) (net.HardwareAddr, error) {
+func (s *Server) present(key string, at place) (hw net.HardwareAddr, via string, err error) {
 	lease, ok := s.keeper.Lease(key)
 	if !ok {
-		return nil, errors.New("the interface has no lease at present: it was lost, or its ADD was cut off")
+		return nil, "", errors.New("the interface has no lease at present: it was lost, or its ADD was cut off")
 	}
-	d, err := at.open()
+	known, err := s.place(key)
 	if err != nil {
-		return nil, err
+		return nil, "", err
+	}
+	d, err := at.open(s.cfg.HostPrefix)
+	if err != nil {
+		return nil, "", err
 	}
 	defer d.Close()
-	hw := d.link.Attrs().HardwareAddr
-	if lease.HardwareAddr.String() != hw.String() {
-		return nil, fmt.Errorf("the interface had hardware address %s when it got its lease, and has %s now", lease.HardwareAddr, hw)
+	if hw = d.link.Attrs().HardwareAddr; !bytes.Equal(lease.HardwareAddr, hw) {
+		return nil, "", fmt.Errorf("the interface had hardware address %s when it got its lease, and has %s now", lease.HardwareAddr, hw)
 	}
-	return hw, nil
+	return hw, known.Via, nil
 }
 
 func (s *Server) release(ctx context.Context, args *skel.CmdArgs) error {
@@ -143,30 +155,21 @@ func (s *Server) giveBack(ctx context.Context, key string) error {
 
 // follow puts a lease that has changed on the interface. It is the Keeper's OnChange.
 func (s *Server) follow(_ context.Context, key string, old, now dhcp.Lease) error {
-	return s.configure(key, func(d *device, at place) error { return d.follow(old, now, at.Priority) })
+	return s.configure(key, now, func(d *device, at place) error { return d.follow(old, now, at.Priority) })
 }
 
 // withdraw takes a lease that has ended off the interface. It is the Keeper's OnLost.
 func (s *Server) withdraw(_ context.Context, key string, lease dhcp.Lease) error {
-	return s.configure(key, func(d *device, _ place) error { return d.withdraw(lease) })
+	return s.configure(key, lease, func(d *device, _ place) error { return d.withdraw(lease) })
 }
 
-// configure works on an attachment's interface. There is nothing to do for one that is
-// gone; the Keeper finds that out, too.
-func (s *Server) configure(key string, work func(*device, place) error) error {
+// configure works on the interface that an attachment has a lease on.
+func (s *Server) configure(key string, lease dhcp.Lease, work func(*device, place) error) error {
 	at, err := s.place(key)
 	if err != nil {
 		return err
 	}
-	d, err := at.open()
-	if gone(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return work(d, at)
+	return at.configure(s.cfg.HostPrefix, lease, work)
 }
 
 // releaseElsewhere gives back the lease of an interface that is gone: the plugin bridge
@@ -177,7 +180,7 @@ func (s *Server) releaseElsewhere(ctx context.Context, key string, lease dhcp.Le
 		return err
 	}
 	if at.Via == "" {
-		return errors.New("the interface was no port of a bridge, nor on top of another one")
+		return dhcp.ErrNoOtherWay
 	}
 	device, err := s.host.LinkByName(at.Via)
 	if err == nil {

@@ -11,6 +11,7 @@ import (
 // place is where the lease of an attachment is in use, and how. It is the Data of the
 // attachment's client.
 type place struct {
+	// Netns is the path as the caller has it, below the host's root directory.
 	Netns  string `json:"netns"`
 	IfName string `json:"ifname"`
 	// Priority is the metric of the lease's routes.

@@ -20,7 +20,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
@@ -30,16 +29,13 @@ import (
 // DefaultSocket is where the plugin looks for the daemon.
 const DefaultSocket = "/run/cni/dhcp.sock"
 
-// lookTime is how long a look at a device of the host may take.
-const lookTime = 5 * time.Second
-
 // Config is what a Server needs. StateDir, Timeout and Log are required.
 type Config struct {
 	// StateDir is the directory of the records. It is made if need be, and is the
 	// Server's alone.
 	StateDir string
-	// HostPrefix comes before the paths of network namespaces: it is where the
-	// host's root directory is found.
+	// HostPrefix is where the host's root directory is found, which the paths of network
+	// namespaces start from. It may be another one at each start.
 	HostPrefix string
 	// Timeout is the time for one Allocate.
 	Timeout time.Duration
@@ -53,8 +49,8 @@ type Server struct {
 	cfg    Config
 	keeper *dhcp.Keeper
 	turns  turns
-	host   *netlink.Handle // of this process's network namespace, the host's
-	called chan struct{}   // has room for one sign of a call
+	host   *host
+	called chan struct{} // has room for one sign of a call
 	// closing counts the Links being closed, which may outlive their calls.
 	closing sync.WaitGroup
 }
@@ -66,16 +62,12 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, turns: turns{taken: map[string]*turn{}}, called: make(chan struct{}, 1)}
 	var err error
-	if s.host, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
-		return nil, fmt.Errorf("opening rtnetlink: %w", err)
-	}
-	// A look that gets no answer must not hold up those of other calls.
-	if err := s.host.SetSocketTimeout(lookTime); err != nil {
-		s.host.Close()
-		return nil, fmt.Errorf("opening rtnetlink: %w", err)
+	if s.host, err = openHost(); err != nil {
+		return nil, err
 	}
 	s.keeper, err = dhcp.NewKeeper(dhcp.KeeperConfig{
 		Dir:         filepath.Join(cfg.StateDir, "leases"),
+		Root:        cfg.HostPrefix,
 		OnChange:    s.follow,
 		OnLost:      s.withdraw,
 		SendRelease: s.releaseElsewhere,

@@ -4,9 +4,12 @@
 package cnirpc
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/dhcp"
 )
 
 // The way out is the host's device by which an attachment's network can be reached when its
@@ -18,6 +21,16 @@ type uplink struct {
 	Bridge          string `json:"bridge"`
 	Master          string `json:"master"`
 	LinkInContainer bool   `json:"linkInContainer"`
+}
+
+// parseUplink reads what a configuration says of the way out. In those of other plugins the
+// same names may stand for anything.
+func parseUplink(config []byte) uplink {
+	var u uplink
+	if json.Unmarshal(config, &u) != nil {
+		return uplink{}
+	}
+	return u
 }
 
 // named is the way out that the configuration names; empty if it names none. To ask the
@@ -35,24 +48,28 @@ func (u uplink) named() string {
 // wayOut is the way out of an attachment, empty if there is none, or none that can be found:
 // the lease is of use all the same.
 func (s *Server) wayOut(c call, at place) string {
-	if device := c.conf.named(); device != "" {
+	if device := c.uplink.named(); device != "" {
 		return device
 	}
-	d, err := at.open()
+	d, err := at.open(s.cfg.HostPrefix)
 	if err != nil {
 		s.cfg.Log.Warn("no way out is known for when the interface is gone", "key", c.key, "err", err)
 		return ""
 	}
 	defer d.Close()
-	return d.wayOut(s.host)
+	home, err := d.GetNetNsIdByFd(int(s.host.space))
+	if err != nil || home < 0 || d.link.Attrs().NetNsID != home {
+		return "" // what it is on, if anything, is not the host's
+	}
+	return d.wayOut(s.host.Handle)
 }
 
-// wayOut is the way out as the kernel tells: the master of a macvlan, or the bridge that the
-// other end of a veth pair is a port of.
+// wayOut is the way out, as the kernel tells, of a device that is on one of the host: the
+// master of a macvlan, or the bridge that the other end of a veth pair is a port of.
 func (d *device) wayOut(host *netlink.Handle) string {
 	attrs := d.link.Attrs()
-	if attrs.ParentIndex == 0 || attrs.NetNsID < 0 {
-		return "" // what it is on, if anything, is in its own network namespace
+	if attrs.ParentIndex == 0 {
+		return ""
 	}
 	below, err := host.LinkByIndex(attrs.ParentIndex)
 	if err != nil {
@@ -62,9 +79,6 @@ func (d *device) wayOut(host *netlink.Handle) string {
 	case "macvlan":
 		return below.Attrs().Name
 	case "veth":
-		if below.Type() != "veth" || below.Attrs().ParentIndex != attrs.Index || below.Attrs().NetNsID < 0 {
-			return "" // the other end is in another network namespace
-		}
 		master, err := host.LinkByIndex(below.Attrs().MasterIndex)
 		if err == nil && master.Type() == "bridge" {
 			return master.Attrs().Name
@@ -77,7 +91,7 @@ func (d *device) wayOut(host *netlink.Handle) string {
 // network: on a bridge with VLANs they would need the port's.
 func checkWay(device netlink.Link) error {
 	if bridge, ok := device.(*netlink.Bridge); ok && bridge.VlanFiltering != nil && *bridge.VlanFiltering {
-		return fmt.Errorf("bridge %s has VLANs, and that of the port is not known", bridge.Name)
+		return fmt.Errorf("%w: bridge %s has VLANs, and that of the port is not known", dhcp.ErrNoOtherWay, bridge.Name)
 	}
 	return nil
 }

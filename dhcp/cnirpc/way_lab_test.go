@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -17,6 +18,8 @@ import (
 
 	"github.com/containernetworking/cni/pkg/skel"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
+
+	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/dhcp"
 )
 
 // pods are network namespaces made for a test, whose names nobody else has.
@@ -73,7 +76,7 @@ func TestWayOut(t *testing.T) {
 	s, p := newServer(t), newPods(t)
 	bridge, master := p.bridge(), p.bridge()
 	way := func(at place, configured uplink) string {
-		return s.wayOut(call{conf: netConf{uplink: configured}}, at)
+		return s.wayOut(call{uplink: configured}, at)
 	}
 	at, port := p.veth()
 	if got := way(at, uplink{}); got != "" {
@@ -112,7 +115,7 @@ func TestClientOf(t *testing.T) {
 	at, _ := p.veth()
 	name := strings.TrimPrefix(at.Netns, "/run/netns/")
 	ip(t, "-n", name, "link", "set", at.IfName, "address", "02:00:00:00:00:07")
-	a := call{key: "k", id: "c/lan/net1", netns: at.Netns, ifname: at.IfName, conf: netConf{IPAM: &ipam{Priority: 7}, uplink: uplink{Type: "bridge", Bridge: "br7"}}}
+	a := call{key: "k", id: "c/lan/net1", netns: at.Netns, ifname: at.IfName, conf: netConf{IPAM: &ipam{Priority: 7}}, uplink: uplink{Type: "bridge", Bridge: "br7"}}
 	c, err := s.client(a, false)
 	if err != nil {
 		t.Fatal(err)
@@ -129,6 +132,26 @@ func TestClientOf(t *testing.T) {
 	}
 	if _, err := s.client(a, true); err == nil || !strings.Contains(err.Error(), "no lease") {
 		t.Errorf("one that has a record, and no lease: %v", err)
+	}
+}
+
+// TestAnotherInterface: an interface in the place of an attachment's is left alone.
+func TestAnotherInterface(t *testing.T) {
+	p := newPods(t)
+	at, _ := p.veth()
+	name := strings.TrimPrefix(at.Netns, "/run/netns/")
+	held := dhcp.Lease{Addr: netip.MustParsePrefix("10.1.0.5/24"), HardwareAddr: []byte{2, 0, 0, 0, 0, 7}}
+	for _, test := range []struct {
+		mac, want string
+	}{{"02:00:00:00:00:08", ""}, {"02:00:00:00:00:07", "10.1.0.5/24"}} {
+		ip(t, "-n", name, "link", "set", at.IfName, "address", test.mac)
+		err := at.configure("", held, func(d *device, _ place) error { return d.follow(dhcp.Lease{}, held, 0) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := ip(t, "-n", name, "-br", "-4", "addr", "show", at.IfName); strings.Contains(got, "10.1.0.5/24") != (test.want != "") {
+			t.Errorf("interface with address %s: %s", test.mac, got)
+		}
 	}
 }
 

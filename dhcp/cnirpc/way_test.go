@@ -17,6 +17,7 @@ func TestWayNamed(t *testing.T) {
 		`{"type":"macvlan","master":"eth0","bridge":"br0"}`:         "eth0",
 		`{"type":"macvlan","master":"eth0","linkInContainer":true}`: "",
 		`{"type":"ipvlan","master":"eth0","bridge":"br0"}`:          "",
+		`{"type":"other","master":7}`:                               "",
 		`{"bridge":"br0","master":"eth0"}`:                          "",
 	} {
 		args := cmdArgs(`{"type":"dhcp"}`)
@@ -25,7 +26,7 @@ func TestWayNamed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := c.conf.named(); got != want {
+		if got := c.uplink.named(); got != want {
 			t.Errorf("%s: got %q, want %q", configuration, got, want)
 		}
 	}

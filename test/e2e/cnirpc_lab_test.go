@@ -39,7 +39,9 @@ type host struct {
 	tools         string // folders with the plugins, in the form of PATH
 	socket, state string
 	// root is where the daemon finds the host's root directory; empty for where it is.
-	root     string
+	root string
+	// netnsDir comes before the paths of network namespaces that plugins are told.
+	netnsDir string
 	reserved string // the DHCP server's file of reserved addresses
 	log      *os.File
 	daemon   *exec.Cmd // nil if none is running
@@ -180,7 +182,7 @@ func (h *host) plugin(command, program string, conf map[string]any, netns string
 	data, err := json.Marshal(conf)
 	h.must(err)
 	cmd := h.Lab.InNetns(h.t.Context(), "host", h.find(program))
-	cmd.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+netns, "CNI_NETNS="+h.Lab.NetnsPath(netns),
+	cmd.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+netns, "CNI_NETNS="+h.netnsDir+h.Lab.NetnsPath(netns),
 		"CNI_IFNAME=net1", "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAME="+netns, "CNI_PATH="+h.tools)
 	cmd.Stdin = bytes.NewReader(data)
 	return cmd
@@ -277,12 +279,47 @@ func TestCNIDHCPDaemon(t *testing.T) {
 
 // TestCNIDHCPHostPrefix has the daemon find the host's root directory elsewhere than the
 // plugin does. It has neither the socket's directory nor the network namespaces' at their
-// own paths.
+// own paths, which go by a symbolic link.
 func TestCNIDHCPHostPrefix(t *testing.T) {
+	h := newHost(t, quickRenewal...)
+	if target, err := os.Readlink("/var/run"); err != nil || target != "/run" {
+		t.Fatalf("/var/run is to be a link to /run, as everywhere: %q, %v", target, err)
+	}
+	h.root, h.netnsDir = containedRoot, "/var"
+	h.start()
+	h.lifeOfALease(h.conf("macvlan", "eth0", nil), h.netns("web"))
+	h.end()
+}
+
+// TestCNIDHCPHostPrefixChanges has the daemon move out of its container: pods keep their
+// leases.
+func TestCNIDHCPHostPrefixChanges(t *testing.T) {
 	h := newHost(t, quickRenewal...)
 	h.root = containedRoot
 	h.start()
-	h.lifeOfALease(h.conf("macvlan", "eth0", nil), h.netns("web"))
+	pod := h.attach(h.conf("macvlan", "eth0", nil), "web")
+	h.end()
+	h.root = ""
+	h.start()
+	acks := h.acks(pod.addr)
+	h.eventually(10*time.Second, func() string {
+		if h.acks(pod.addr) == acks {
+			return "the lease was not renewed"
+		}
+		return ""
+	})
+	if n := h.releases(pod); n != 0 {
+		t.Errorf("the lease was released %d times", n)
+	}
+	_, err := h.call("DEL", pod.conf, pod.netns)
+	h.must(err)
+	h.eventually(2*time.Second, func() string {
+		if h.lease(pod.mac) != nil {
+			return "the server still has the lease"
+		}
+		return ""
+	})
+	h.noRecords()
 	h.end()
 }
 
