@@ -72,7 +72,7 @@ func (s *Server) leaseLost(ctx context.Context, key string, lease dhcp.Lease) er
 	if err := s.tell(ctx, a, lostEntry(mac)); err != nil {
 		return err
 	}
-	s.event(ctx, a, corev1.EventTypeWarning, reasonLeaseLost, fmt.Sprintf("lease of address %s on network %s has ended, and DHCP server %s has not prolonged it", lease.Addr, a.Network, lease.Server))
+	s.event(ctx, a, corev1.EventTypeWarning, reasonLeaseLost, fmt.Sprintf("address %s on network %s is not the pod's any more: its lease has ended, and DHCP server %s has not prolonged it, or a server has refused it", lease.Addr, a.Network, lease.Server))
 	return nil
 }
 

@@ -257,8 +257,8 @@ func allServers() netip.AddrPort {
 // try sends a frame and returns the answer to q that comes within wait.
 func (x *exchange) try(ctx context.Context, q question, frame []byte, wait time.Duration) (Lease, error) {
 	err := x.conn.send(frame)
-	if errors.Is(err, unix.ENXIO) || errors.Is(err, net.ErrClosed) {
-		return Lease{}, fmt.Errorf("sending: %w", err) // the interface, or the link, is no more
+	if linkGone(err) {
+		return Lease{}, fmt.Errorf("sending: %w", err)
 	}
 	x.seen.SendErr = err // any other is as good as a lost frame
 	lease, answer := Lease{}, error(nil)
@@ -275,6 +275,10 @@ func (x *exchange) try(ctx context.Context, q question, frame []byte, wait time.
 	}
 	return lease, answer
 }
+
+// linkGone reports whether a frame could not be sent because the interface, or the Link, is
+// no more.
+func linkGone(err error) bool { return errors.Is(err, unix.ENXIO) || errors.Is(err, net.ErrClosed) }
 
 // await receives frames until take says that one was the answer. Its error is
 // errUnanswered if that was not within wait.

@@ -42,9 +42,9 @@ type KeeperConfig struct {
 	// it is called again, unless there is a new lease by then, which is an OnChange.
 	OnLost func(ctx context.Context, key string, lease Lease) error
 	// OnGone tells, once in the life of a Keeper, that the interface of a lease is
-	// gone, or its network namespace, or that another has its path. It may Release or
-	// Forget the key. What is left alone is forgotten when it expires. nil stands for
-	// Release.
+	// gone, or its network namespace, or that another has its path. The lease has no
+	// address if there is none at present. It may Release or Forget the key. What is left
+	// alone is forgotten when it expires. nil stands for Release.
 	OnGone func(ctx context.Context, key string, lease Lease)
 	// Releasable is asked before a RELEASE. If it says no, because a successor that
 	// the Keeper doesn't know of holds the lease, the lease is forgotten without one;
@@ -83,8 +83,10 @@ type Client struct {
 func (c Client) checkLink() error {
 	switch l := c.Link; {
 	case l == nil:
-	case l.name != c.IfName || (l.space == "") != (c.Netns == ""):
-		return fmt.Errorf("DHCP client for %s in netns %q has a Link of %s in another", c.IfName, c.Netns, l.name)
+	case l.name != c.IfName:
+		return fmt.Errorf("DHCP client for %s has a Link of %s", c.IfName, l.name)
+	case (l.space == "") != (c.Netns == ""):
+		return fmt.Errorf("DHCP client for %s in netns %q has a Link of another one", c.IfName, c.Netns)
 	case !bytes.Equal(l.hw, c.Config.HardwareAddr):
 		return fmt.Errorf("DHCP client for %s has hardware address %s, and a Link of %s", c.IfName, c.Config.HardwareAddr, l.hw)
 	}
@@ -393,6 +395,9 @@ func (k *Keeper) Release(ctx context.Context, key string) error {
 	r, ok := k.records.Get(key)
 	if !ok {
 		return nil
+	}
+	if r.unended(time.Now()) == nil {
+		return k.records.Delete(key)
 	}
 	r.State, r.Told = releasing, nil
 	unmarked := k.records.Put(key, r)

@@ -692,6 +692,44 @@ func TestKeeperSuccessor(t *testing.T) {
 	}
 }
 
+// TestKeeperGoneWhileLost: a client that looks for a new lease is reported, too, when its
+// network namespace is gone, and then forgotten.
+func TestKeeperGoneWhileLost(t *testing.T) {
+	for name, test := range map[string]struct {
+		server func(sent) [][]byte
+		want   []string
+	}{
+		"expired": {silent, []string{"a: 192.0.2.77 lost", "a: 192.0.2.77 gone"}},
+		"refused": {nak, []string{"a: 192.0.2.77 lost", "a: invalid IP gone"}},
+	} {
+		for _, down := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, down: %v", name, down), func(t *testing.T) {
+				onStage(t, func(s *stage) {
+					lease := s.acquire("a")
+					s.serve(test.server)
+					s.until(lease.Expires.Add(time.Second))
+					if down {
+						s.stop()
+					}
+					s.mu.Lock()
+					s.place = ""
+					s.mu.Unlock()
+					if down {
+						s.start()
+					}
+					s.until(lease.Expires.Add(time.Hour))
+					if diff := cmp.Diff(test.want, s.heard()); diff != "" {
+						t.Errorf("told (-want +got):\n%s", diff)
+					}
+					if kept, pending := s.k.Keys(); len(kept)+len(pending) != 0 {
+						t.Errorf("left: %v, %v", kept, pending)
+					}
+				})
+			})
+		}
+	}
+}
+
 // TestKeeperMoves: a newer sandbox takes the lease over; what the older one does after
 // that does no harm.
 func TestKeeperMoves(t *testing.T) {

@@ -17,7 +17,7 @@ var (
 	// point was left behind.
 	errNotNetns = errors.New("not a network namespace")
 	// errAnotherNetns is what is there if the path is used again.
-	errAnotherNetns = errors.New("it is another namespace by now")
+	errAnotherNetns = errors.New("another one is there by now")
 )
 
 // inNetns has do run in the network namespace at path, and tells which one that was. It is
@@ -39,24 +39,28 @@ func inNetns(path string, wanted space, do func() error) (space, error) {
 		return "", errAnotherNetns
 	}
 	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	own, err := netns.Get()
 	if err != nil {
+		runtime.UnlockOSThread()
 		return "", fmt.Errorf("own netns: %w", err)
 	}
 	defer own.Close()
 	if err := unix.Setns(target, unix.CLONE_NEWNET); err != nil {
+		runtime.UnlockOSThread()
 		if errors.Is(err, unix.EINVAL) {
 			err = errNotNetns
 		}
 		return "", fmt.Errorf("entering netns: %w", err)
 	}
-	err = do()
-	if back := netns.Set(own); back != nil {
-		// All that the caller does from now on would be done to the wrong namespace.
-		panic(fmt.Sprintf("no way back out of netns %s: %v", path, back))
-	}
-	return found, err
+	defer func() {
+		if back := netns.Set(own); back != nil {
+			// All that the caller does from now on would be done to the wrong namespace. The
+			// thread stays locked, and so ends with the goroutine.
+			panic(fmt.Sprintf("no way back out of netns %s: %v", path, back))
+		}
+		runtime.UnlockOSThread()
+	}()
+	return found, do()
 }
 
 // space names a network namespace: by its inode, of which there is one at a time. The

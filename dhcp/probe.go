@@ -4,6 +4,7 @@
 package dhcp
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -37,13 +38,14 @@ func (c *conflict) Error() string { return fmt.Sprintf("%s is in use by %s", c.a
 func (x *exchange) probe(ctx context.Context, lease Lease) error {
 	nobody, addr := netip.IPv4Unspecified(), lease.Addr.Addr()
 	for range probes {
-		if err := x.conn.send(arpRequest(x.cfg.HardwareAddr, nobody, addr)); err != nil {
+		err := x.conn.send(arpRequest(x.cfg.HardwareAddr, nobody, addr))
+		if linkGone(err) {
 			return fmt.Errorf("probing %s: %w", addr, err)
 		}
 		var user net.HardwareAddr
-		err := await(ctx, x.conn, probeWait, func(frame []byte) (ok bool) {
+		err = await(ctx, x.conn, probeWait, func(frame []byte) (ok bool) {
 			user, ok = arpAnswer(frame, nobody, addr)
-			return ok
+			return ok && !bytes.Equal(user, x.cfg.HardwareAddr)
 		})
 		switch {
 		case err == nil:

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
+	"golang.org/x/sys/unix"
 )
 
 // TestProbeDeclines: after a DECLINE the client waits for ten seconds at least before it
@@ -62,6 +63,34 @@ func TestProbeDeclines(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestProbeTakes: neither an answer by the client's own hardware address, as a bridge may
+// send back, nor a question that could not be sent is a sign that somebody uses the address.
+func TestProbeTakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire(t, nil)
+		w.script = func(s sent) [][]byte {
+			if s.dhcp != nil {
+				return honest(s)
+			}
+			return [][]byte{arpFrame(arpOpReply, clientHW, clientHW, leasedIP, clientHW, netip.IPv4Unspecified())}
+		}
+		w.failure = func(n int) error {
+			if n == 2 { // the first question
+				return unix.ENOBUFS
+			}
+			return nil
+		}
+		cfg := testConfig()
+		cfg.Probe = true
+		if lease, err := acquire(t.Context(), w, cfg); err != nil || lease.Addr.Addr() != leasedIP {
+			t.Errorf("lease %v, error %v", lease.Addr, err)
+		}
+		if n := w.count(dhcpv4.MessageTypeDecline); n != 0 || len(w.sent) != 2+probes {
+			t.Errorf("%d DECLINEs, %d frames", n, len(w.sent))
+		}
+	})
 }
 
 // TestKeeperDeclines: a Keeper that looks for a new lease does so in tries of ten seconds.

@@ -127,6 +127,11 @@ func (id identity) config() Config {
 	return cfg
 }
 
+// nothing is what a client without a lease has.
+func (id identity) nothing() Lease {
+	return Lease{HardwareAddr: []byte(id.HardwareAddr), ClientID: id.ClientID, HostName: id.HostName}
+}
+
 // at reports whether the client is on this interface.
 func (id identity) at(netns, place, ifname string) bool {
 	return id.Netns == netns && id.Place == place && id.IfName == ifname

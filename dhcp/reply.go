@@ -61,7 +61,7 @@ func (r *refusal) Error() string {
 // An OFFER has to pass the same rules as an ACK, so that a server whose leases
 // are of no use is not asked for one. The ACK's address is taken even if it is
 // not the offered one: it is what the server has written down, and so is that of a
-// renewal, which servers should not, but may change. But to a client in INIT-REBOOT, an
+// renewal, which servers should not change, but some do. But to a client in INIT-REBOOT, an
 // ACK that gives another address than the one held is a refusal of that one: what was
 // asked for was to confirm it (RFC 2131, 4.3.2), and a new address is to be on disk as an
 // offer first, so that it can be given back whatever happens.

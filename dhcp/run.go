@@ -213,7 +213,7 @@ func (k *Keeper) keep(c *claim, r record, lease Lease) error {
 
 // lose takes away a lease that has expired.
 func (k *Keeper) lose(c *claim, r record) error {
-	if !k.exists(r) {
+	if !k.exists(r) && k.toldGone(c.entry, r) {
 		return k.records.Delete(c.key)
 	}
 	c.entry.succeeded() // so that the first try comes at once
@@ -257,7 +257,7 @@ func (k *Keeper) startOver(c *claim, r record) error {
 		return k.keep(c, r, lease)
 	case c.ctx.Err() != nil:
 		return err
-	case errors.Is(err, errGone) && !k.exists(r):
+	case errors.Is(err, errGone) && !k.exists(r) && k.toldGone(c.entry, r):
 		return k.records.Delete(c.key)
 	}
 	if silence, ok := errors.AsType[*SilenceError](err); ok && silence.Conflict != "" {
@@ -366,11 +366,22 @@ func (k *Keeper) lookForGone(ctx context.Context) {
 	}
 }
 
+// toldGone reports whether the caller was told that the interface of a record is gone.
+func (k *Keeper) toldGone(e *entry, r record) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return e.gone == r.Client.Place
+}
+
 // reportGone tells the caller, once, that the interface of a lease is gone.
 func (k *Keeper) reportGone(ctx context.Context, key string) {
 	r, ok := k.records.Get(key)
-	if !ok || r.Lease == nil || r.State == releasing {
+	if !ok || r.State == releasing {
 		return
+	}
+	lease := r.Client.nothing()
+	if r.Lease != nil {
+		lease = *r.Lease
 	}
 	k.mu.Lock()
 	e, first := k.entries[key]
@@ -385,7 +396,7 @@ func (k *Keeper) reportGone(ctx context.Context, key string) {
 	if k.cfg.OnGone != nil {
 		ctx, cancel := context.WithTimeout(ctx, callbackTime)
 		defer cancel()
-		k.cfg.OnGone(ctx, key, *r.Lease)
+		k.cfg.OnGone(ctx, key, lease)
 		return
 	}
 	if err := k.Release(ctx, key); err != nil && ctx.Err() == nil {

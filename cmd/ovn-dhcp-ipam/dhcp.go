@@ -19,7 +19,7 @@ import (
 const burstPercent = 200
 
 // probeUsage is the help of the flag --probe.
-const probeUsage = "before an address is taken, ask by ARP whether somebody uses it, and decline it then (RFC 5227); takes half a second"
+const probeUsage = "before an address is taken, ask by ARP whether somebody uses it, and decline it if so; takes half a second"
 
 // runDHCP is the daemon of the CNI plugin dhcp.
 func runDHCP(ctx context.Context, args []string) error {

@@ -95,6 +95,9 @@ func newServer(ctx context.Context, cfg *cniserver.Config, flags *common, from s
 	if cfg.InstallTimeout <= 0 || cfg.AddTimeout <= cfg.InstallTimeout {
 		return nil, fmt.Errorf("flag --add-timeout: %v is not more than --install-timeout, %v, or that is not more than 0", cfg.AddTimeout, cfg.InstallTimeout)
 	}
+	if cfg.Probe && cfg.ExternalDHCP != "" {
+		return nil, errors.New("flag --probe goes with --dhcp internal only: the CNI dhcp plugin does not probe")
+	}
 	return cniserver.New(*cfg)
 }
 

@@ -71,10 +71,10 @@ func (s *Server) client(a call, has bool) (c dhcp.Client, err error) {
 	}
 	c.Config.Probe = s.cfg.Probe
 	if has {
-		c.Config.HardwareAddr, at.Via, err = s.present(a.key, at)
+		c.Config.HardwareAddr, err = s.present(a.key, &at)
 	} else if c.Link, err = s.openLink(at); err == nil {
 		c.Config.HardwareAddr = c.Link.HardwareAddr()
-		at.Via = s.wayOut(a, at)
+		at.Via, at.Port = s.wayOut(a, at)
 		err = c.Link.SetUp() // plugins do so when they have the result
 	}
 	if err != nil {
@@ -102,27 +102,29 @@ func (s *Server) closeLater(key string, link *dhcp.Link) {
 }
 
 // present is the hardware address of the interface of an attachment that has a lease in
-// use on it, and its way out. One that has lost its lease, or whose ADD was cut off together with the daemon,
+// use on it, and fills in the way out of its place. One that has lost its lease, or whose ADD was cut off together with the daemon,
 // is not to get one this way: CHECK has nobody who would put it on the interface, and what
 // comes before another ADD is a DEL.
-func (s *Server) present(key string, at place) (hw net.HardwareAddr, via string, err error) {
+func (s *Server) present(key string, at *place) (net.HardwareAddr, error) {
 	lease, ok := s.keeper.Lease(key)
 	if !ok {
-		return nil, "", errors.New("the interface has no lease at present: it was lost, or its ADD was cut off")
+		return nil, errors.New("the interface has no lease at present: it was lost, or its ADD was cut off")
 	}
 	known, err := s.place(key)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
+	at.Via, at.Port = known.Via, known.Port
 	d, err := at.open(s.cfg.HostPrefix)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	defer d.Close()
-	if hw = d.link.Attrs().HardwareAddr; !bytes.Equal(lease.HardwareAddr, hw) {
-		return nil, "", fmt.Errorf("the interface had hardware address %s when it got its lease, and has %s now", lease.HardwareAddr, hw)
+	hw := d.link.Attrs().HardwareAddr
+	if !bytes.Equal(lease.HardwareAddr, hw) {
+		return nil, fmt.Errorf("the interface had hardware address %s when it got its lease, and has %s now", lease.HardwareAddr, hw)
 	}
-	return hw, known.Via, nil
+	return hw, nil
 }
 
 func (s *Server) release(ctx context.Context, args *skel.CmdArgs) error {
@@ -182,14 +184,14 @@ func (s *Server) releaseElsewhere(ctx context.Context, key string, lease dhcp.Le
 	if at.Via == "" {
 		return dhcp.ErrNoOtherWay
 	}
-	device, err := s.host.LinkByName(at.Via)
-	if err == nil {
-		err = checkWay(device)
+	device, err := s.host.LinkByName(at.Via) // or by an alternative name
+	if err == nil && at.Port {
+		err = checkBridge(device)
 	}
 	if err != nil {
 		return fmt.Errorf("interface %s, which the network can be reached by: %w", at.Via, err)
 	}
-	link, err := dhcp.OpenLink("", at.Via)
+	link, err := dhcp.OpenLink("", device.Attrs().Name)
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,8 @@ type place struct {
 	// Via is the host's device by which the network can be reached without the
 	// interface; empty if there is none.
 	Via string `json:"via,omitempty"`
+	// Port says that Via is a bridge that the interface was a port of.
+	Port bool `json:"port,omitempty"`
 }
 
 // place returns the place of an attachment that the Keeper has a record of.

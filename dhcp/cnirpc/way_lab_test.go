@@ -76,7 +76,11 @@ func TestWayOut(t *testing.T) {
 	s, p := newServer(t), newPods(t)
 	bridge, master := p.bridge(), p.bridge()
 	way := func(at place, configured uplink) string {
-		return s.wayOut(call{uplink: configured}, at)
+		device, port := s.wayOut(call{uplink: configured}, at)
+		if port != (device == bridge || configured.Type == "bridge") {
+			t.Errorf("%q is a bridge of the interface's port: %v", device, port)
+		}
+		return device
 	}
 	at, port := p.veth()
 	if got := way(at, uplink{}); got != "" {
@@ -124,7 +128,7 @@ func TestClientOf(t *testing.T) {
 	if got := c.Config.HardwareAddr.String(); got != "02:00:00:00:00:07" || !c.Config.Probe {
 		t.Errorf("hardware address %s, probe %v", got, c.Config.Probe)
 	}
-	if want := `{"netns":"` + at.Netns + `","ifname":"net1","priority":7,"via":"br7"}`; string(c.Data) != want {
+	if want := `{"netns":"` + at.Netns + `","ifname":"net1","priority":7,"via":"br7","port":true}`; string(c.Data) != want {
 		t.Errorf("data %s, want %s", c.Data, want)
 	}
 	if got := ip(t, "-n", name, "link", "show", at.IfName); !strings.Contains(got, ",UP") {

@@ -26,13 +26,14 @@ func TestWayNamed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := c.uplink.named(); got != want {
-			t.Errorf("%s: got %q, want %q", configuration, got, want)
+		got, port := c.uplink.named()
+		if got != want || port && c.uplink.Type != "bridge" {
+			t.Errorf("%s: got %q, port %v, want %q", configuration, got, port, want)
 		}
 	}
 }
 
-func TestCheckWay(t *testing.T) {
+func TestCheckBridge(t *testing.T) {
 	yes, no := true, false
 	for name, test := range map[string]struct {
 		device netlink.Link
@@ -43,7 +44,7 @@ func TestCheckWay(t *testing.T) {
 		"bridge that says nothing": {&netlink.Bridge{}, true},
 		"bridge with VLANs":        {&netlink.Bridge{VlanFiltering: &yes}, false},
 	} {
-		if err := checkWay(test.device); (err == nil) != test.want {
+		if err := checkBridge(test.device); (err == nil) != test.want {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

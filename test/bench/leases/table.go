@@ -52,7 +52,7 @@ func (t *table) add(r row) { t.rows = append(t.rows, r) }
 
 func (t *table) print() error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(os.Stdout, "\nLeases, by the calls of the CNI plugin dhcp, or of the engine in the process that measures; %s\n\n", t.note)
+	fmt.Fprintf(os.Stdout, "\nLeases, by the calls of the CNI plugin dhcp, or of the engine in the process that measures; %s. The goals are this project's own; elsewhere is another machine's figure for the other daemon, or for the bare socket where it says so.\n\n", t.note)
 	names := columns()
 	fmt.Fprintln(w, strings.Join(slices.Concat([]string{"figure"}, names[:], []string{"ours by bare, in the middle round", "goal", "met", "elsewhere"}), "\t"))
 	for _, r := range t.rows {
