@@ -102,9 +102,9 @@ func (s *Server) closeLater(key string, link *dhcp.Link) {
 }
 
 // present is the hardware address of the interface of an attachment that has a lease in
-// use on it, and fills in the way out of its place. One that has lost its lease, or whose ADD was cut off together with the daemon,
-// is not to get one this way: CHECK has nobody who would put it on the interface, and what
-// comes before another ADD is a DEL.
+// use on it, and fills in the way out of its place. One that has lost its lease, or whose
+// ADD was cut off together with the daemon, is not to get one this way: CHECK has nobody who
+// would put it on the interface, and what comes before another ADD is a DEL.
 func (s *Server) present(key string, at *place) (net.HardwareAddr, error) {
 	lease, ok := s.keeper.Lease(key)
 	if !ok {
