@@ -26,7 +26,7 @@ import (
 func (s *Server) releaseByBridge(ctx context.Context, key string, lease dhcp.Lease) (err error) {
 	a, ok := s.records.Get(key)
 	if !ok {
-		return fmt.Errorf("nothing is known of the network of %s any more", key)
+		return fmt.Errorf("%w: nothing is known of the network of %s any more", dhcp.ErrNoOtherWay, key)
 	}
 	session, err := s.vswitch.session(ctx)
 	if err != nil {

@@ -349,8 +349,9 @@ func TestOpenLinkLab(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := OpenLink(test.netns, test.ifname)
-			if err == nil || !strings.Contains(err.Error(), test.want) || interfaceGone(err) != test.gone {
-				t.Errorf("error %v, want %q; gone: %v", err, test.want, interfaceGone(err))
+			gone := kernel{}.isGone(test.netns, err)
+			if err == nil || !strings.Contains(err.Error(), test.want) || gone != test.gone {
+				t.Errorf("error %v, want %q; gone: %v", err, test.want, gone)
 			}
 		})
 	}

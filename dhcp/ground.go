@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -55,10 +56,10 @@ func (k kernel) identify(netns string, opened *Link) (string, error) {
 	if err == nil {
 		err = unix.Stat(path, &s)
 	}
+	if k.isGone(netns, err) {
+		err = fmt.Errorf("%w: %w", errGone, err)
+	}
 	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("%w: %w", errGone, err)
-		}
 		return "", fmt.Errorf("netns %q: %w", netns, err)
 	}
 	return k.boot + "/" + string(spaceOf(s)), nil
@@ -77,7 +78,7 @@ func (k kernel) open(id identity, own netip.Addr) (port, error) {
 	if err == nil {
 		link, err = openLink(path, space(wanted), id.IfName, own)
 	}
-	if interfaceGone(err) {
+	if k.isGone(id.Netns, err) {
 		return nil, fmt.Errorf("%w: %w", errGone, err)
 	}
 	if err != nil {
@@ -90,7 +91,20 @@ func (k kernel) open(id identity, own netip.Addr) (port, error) {
 	return link, nil
 }
 
-func interfaceGone(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotNetns) || errors.Is(err, errAnotherNetns) ||
-		errors.Is(err, unix.ENODEV)
+// isGone reports whether an error says that an interface, or its network namespace, is gone.
+// If not even the directory is there that the namespace had its path in, it is this process
+// that can't see it: a container without the host's /run, say. Only of a process nothing is
+// left.
+func (k kernel) isGone(netns string, err error) bool {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return errors.Is(err, errNotNetns) || errors.Is(err, errAnotherNetns) || errors.Is(err, unix.ENODEV)
+	}
+	if strings.HasPrefix(netns, "/proc/") {
+		return true
+	}
+	path, err := InRoot(k.root, netns)
+	if err == nil {
+		_, err = os.Stat(filepath.Dir(path))
+	}
+	return err == nil
 }

@@ -151,6 +151,9 @@ func newKeeper(cfg KeeperConfig, ground ground) (*Keeper, error) {
 	if cfg.Exchanges == 0 {
 		cfg.Exchanges = 16
 	}
+	if _, err := InRoot(cfg.Root, "/proc"); err != nil {
+		return nil, fmt.Errorf("keeper of DHCP leases: %w", err)
+	}
 	lock, err := store.Lock(cfg.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("keeper of DHCP leases: %w", err)

@@ -730,6 +730,60 @@ func TestKeeperGoneWhileLost(t *testing.T) {
 	}
 }
 
+// TestKeeperGoneWithOffer: a lease that was requested, and may have been granted, is the
+// caller's to give back when the interface is gone, for as long as that takes it.
+func TestKeeperGoneWithOffer(t *testing.T) {
+	for name, test := range map[string]struct {
+		react bool
+		want  []string
+	}{
+		"given back": {true, []string{"a: 192.0.2.77 lost", "a: 192.0.2.77 gone", "a: by another way"}},
+		"left alone": {false, []string{"a: 192.0.2.77 lost", "a: 192.0.2.77 gone"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onStage(t, func(s *stage) {
+				s.stop()
+				gone := s.cfg.OnGone
+				s.cfg.OnGone = func(ctx context.Context, key string, lease Lease) {
+					gone(ctx, key, lease)
+					if test.react {
+						time.Sleep(5 * time.Second) // it has other things to undo first
+						if err := s.k.Release(ctx, key); err != nil {
+							t.Error(err)
+						}
+					}
+				}
+				s.cfg.SendRelease = func(_ context.Context, key string, _ Lease) error { return s.note(key + ": by another way") }
+				s.start()
+				lease := s.acquire("a")
+				s.serve(silent)
+				s.until(lease.Expires.Add(time.Millisecond))
+				s.serve(func(f sent) [][]byte {
+					if f.dhcp.MessageType() == dhcpv4.MessageTypeDiscover {
+						return honest(f)
+					}
+					return nil
+				})
+				s.until(lease.Expires.Add(5 * time.Second))
+				s.mu.Lock()
+				s.place = ""
+				s.mu.Unlock()
+				s.until(lease.Expires.Add(10 * time.Minute))
+				if kept, pending := s.k.Keys(); len(kept)+len(pending) != 0 == test.react {
+					t.Errorf("before its time ends: %v, %v", kept, pending)
+				}
+				s.until(lease.Expires.Add(2 * time.Hour))
+				if diff := cmp.Diff(test.want, s.heard()); diff != "" {
+					t.Errorf("told (-want +got):\n%s", diff)
+				}
+				if kept, pending := s.k.Keys(); len(kept)+len(pending) != 0 {
+					t.Errorf("left: %v, %v", kept, pending)
+				}
+			})
+		})
+	}
+}
+
 // TestKeeperMoves: a newer sandbox takes the lease over; what the older one does after
 // that does no harm.
 func TestKeeperMoves(t *testing.T) {

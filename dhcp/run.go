@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 )
@@ -232,7 +233,12 @@ func (k *Keeper) lose(c *claim, r record) error {
 // told.
 func (k *Keeper) exists(r record) bool {
 	place, err := k.ground.identify(r.Client.Netns, nil)
-	return !errors.Is(err, errGone) && (err != nil || place == r.Client.Place)
+	if err == nil {
+		return place == r.Client.Place
+	}
+	// No namespace outlives the start of the machine that it was made in.
+	boot, unknown := k.ground.identify("", nil)
+	return !errors.Is(err, errGone) && (unknown != nil || strings.HasPrefix(r.Client.Place, boot))
 }
 
 // startOver looks for a new lease.
@@ -257,8 +263,12 @@ func (k *Keeper) startOver(c *claim, r record) error {
 		return k.keep(c, r, lease)
 	case c.ctx.Err() != nil:
 		return err
-	case errors.Is(err, errGone) && !k.exists(r) && k.toldGone(c.entry, r):
-		return k.records.Delete(c.key)
+	case errors.Is(err, errGone) && k.toldGone(c.entry, r):
+		if r.unended(time.Now()) == nil {
+			return k.records.Delete(c.key)
+		}
+		r.State, r.Told = held, nil // it is still to be given back, by somebody else, or forgotten
+		return k.records.Put(c.key, r)
 	}
 	if silence, ok := errors.AsType[*SilenceError](err); ok && silence.Conflict != "" {
 		asked = time.Now().Add(declineWait) // its time may have been up before that
@@ -366,7 +376,8 @@ func (k *Keeper) lookForGone(ctx context.Context) {
 	}
 }
 
-// toldGone reports whether the caller was told that the interface of a record is gone.
+// toldGone reports whether the caller was told, or is being told, that the interface of a
+// record is gone.
 func (k *Keeper) toldGone(e *entry, r record) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

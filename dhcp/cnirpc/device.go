@@ -31,7 +31,7 @@ func (p place) open(root string) (*device, error) {
 	}
 	path, err := dhcp.InRoot(root, p.Netns)
 	if err != nil {
-		return fail(err)
+		return fail(errors.New(err.Error())) // which is not to say that it is gone
 	}
 	space, err := ns.GetNS(path)
 	if err != nil {

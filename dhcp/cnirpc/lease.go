@@ -14,6 +14,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/skel"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/vishvananda/netlink"
 
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/dhcp"
 )
@@ -185,7 +186,10 @@ func (s *Server) releaseElsewhere(ctx context.Context, key string, lease dhcp.Le
 		return dhcp.ErrNoOtherWay
 	}
 	device, err := s.host.LinkByName(at.Via) // or by an alternative name
-	if err == nil && at.Port {
+	switch {
+	case errors.As(err, &netlink.LinkNotFoundError{}):
+		err = fmt.Errorf("%w: %w", dhcp.ErrNoOtherWay, err)
+	case err == nil && at.Port:
 		err = checkBridge(device)
 	}
 	if err != nil {

@@ -10,15 +10,18 @@ import (
 )
 
 func TestWayNamed(t *testing.T) {
-	for configuration, want := range map[string]string{
-		`{"type":"bridge","bridge":"br0"}`:                          "br0",
-		`{"type":"bridge"}`:                                         "",
-		`{"type":"bridge","master":"eth0"}`:                         "",
-		`{"type":"macvlan","master":"eth0","bridge":"br0"}`:         "eth0",
-		`{"type":"macvlan","master":"eth0","linkInContainer":true}`: "",
-		`{"type":"ipvlan","master":"eth0","bridge":"br0"}`:          "",
-		`{"type":"other","master":7}`:                               "",
-		`{"bridge":"br0","master":"eth0"}`:                          "",
+	for configuration, want := range map[string]struct {
+		device string
+		port   bool
+	}{
+		`{"type":"bridge","bridge":"br0"}`:                          {"br0", true},
+		`{"type":"bridge"}`:                                         {"", true},
+		`{"type":"bridge","master":"eth0"}`:                         {"", true},
+		`{"type":"macvlan","master":"eth0","bridge":"br0"}`:         {"eth0", false},
+		`{"type":"macvlan","master":"eth0","linkInContainer":true}`: {},
+		`{"type":"ipvlan","master":"eth0","bridge":"br0"}`:          {},
+		`{"type":"other","master":7}`:                               {},
+		`{"bridge":"br0","master":"eth0"}`:                          {},
 	} {
 		args := cmdArgs(`{"type":"dhcp"}`)
 		args.StdinData = []byte(`{"name":"lan","ipam":{"type":"dhcp"},` + configuration[1:])
@@ -26,9 +29,8 @@ func TestWayNamed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, port := c.uplink.named()
-		if got != want || port && c.uplink.Type != "bridge" {
-			t.Errorf("%s: got %q, port %v, want %q", configuration, got, port, want)
+		if device, port := c.uplink.named(); device != want.device || port != want.port {
+			t.Errorf("%s: got %q, port %v, want %v", configuration, device, port, want)
 		}
 	}
 }

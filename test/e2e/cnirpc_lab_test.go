@@ -282,8 +282,8 @@ func TestCNIDHCPDaemon(t *testing.T) {
 // own paths, which go by a symbolic link.
 func TestCNIDHCPHostPrefix(t *testing.T) {
 	h := newHost(t, quickRenewal...)
-	if target, err := os.Readlink("/var/run"); err != nil || target != "/run" {
-		t.Fatalf("/var/run is to be a link to /run, as everywhere: %q, %v", target, err)
+	if target, err := os.Readlink("/var/run"); err != nil || target != "/run" && target != "../run" {
+		t.Fatalf("/var/run is to be a link to /run: %q, %v", target, err)
 	}
 	h.root, h.netnsDir = containedRoot, "/var"
 	h.start()
