@@ -7,6 +7,8 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"reflect"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -34,7 +36,7 @@ type connection struct {
 	cache    *cache.TableCache
 	calls    chan func()   // to the goroutine that makes them
 	ended    chan struct{} // closed when the connection is given up
-	lost     chan struct{} // closed when it is lost and libovsdb has cleaned up
+	lost     chan struct{} // closed when it is lost and no longer handled
 }
 
 // connect dials one server. tlsConfig is used for an ssl endpoint.
@@ -45,29 +47,34 @@ func connect(ctx context.Context, endpoint string, tlsConfig *tls.Config, db mod
 		return nil, fmt.Errorf("OVSDB client for %s: %w", endpoint, err)
 	}
 	c := &connection{Client: inner, endpoint: endpoint, calls: make(chan func()), ended: make(chan struct{}), lost: make(chan struct{})}
-	failed := make(chan struct{})
-	// libovsdb's notification reaches only those who are waiting for it at that
-	// moment.
-	go func() {
-		select {
-		case <-inner.DisconnectNotify():
-			close(c.lost)
-		case <-failed:
-		}
-	}()
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	if err := inner.Connect(ctx); err != nil {
-		close(failed)
+	// After the loss of a connection libovsdb waits for the goroutines that
+	// Connect has started, and forgets the cache. If it is lost within Connect,
+	// it would wait for those that have been counted so far, and the others
+	// would panic.
+	started := startedBy(inner)
+	started.Add(1)
+	err = inner.Connect(ctx)
+	c.cache = inner.Cache()
+	started.Done()
+	if err != nil {
 		return nil, fmt.Errorf("connect to OVSDB server %s: %w", endpoint, err)
 	}
-	// libovsdb forgets the cache with the connection.
-	if c.cache = inner.Cache(); c.cache == nil {
-		c.close()
-		return nil, fmt.Errorf("connect to OVSDB server %s: %w", endpoint, errDisconnected)
-	}
+	// libovsdb's own notification reaches only those who are waiting for it at
+	// that moment.
+	go func() {
+		started.Wait()
+		close(c.lost)
+	}()
 	go c.makeCalls()
 	return c, nil
+}
+
+// startedBy counts the goroutines of a client's connection. libovsdb keeps that
+// to itself, so a change of its version needs a look at this.
+func startedBy(c client.Client) *sync.WaitGroup {
+	return (*sync.WaitGroup)(reflect.ValueOf(c).Elem().FieldByName("handlerShutdown").UnsafePointer())
 }
 
 // monitor fills the cache and keeps it in step. changed is called after each

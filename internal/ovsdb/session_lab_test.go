@@ -7,6 +7,7 @@ package ovsdb
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -288,6 +289,61 @@ func TestServerThatStopsReading(t *testing.T) {
 	await(t, "the close", closeTimeout+2*time.Second, closed)
 	srv.signal(t, syscall.SIGCONT)
 	await(t, "the end of the connection", 10*time.Second, s.lost)
+}
+
+// hasty is an endpoint whose server tells its schema and ends the connection
+// with that. A real one that is killed does so in one of many attempts.
+func hasty(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	serve := func(c net.Conn) {
+		defer c.Close()
+		requests := json.NewDecoder(c)
+		for {
+			var request struct {
+				ID     json.RawMessage `json:"id"`
+				Method string          `json:"method"`
+			}
+			if requests.Decode(&request) != nil {
+				return
+			}
+			answer := `["Test"]`
+			if request.Method == "get_schema" {
+				answer = schema
+			}
+			fmt.Fprintf(c, `{"id":%s,"error":null,"result":%s}`, request.ID, answer)
+			if request.Method == "get_schema" {
+				return
+			}
+		}
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go serve(c)
+		}
+	}()
+	return "unix:" + l.Addr().String()
+}
+
+// A server that ends while it is dialled does no harm.
+func TestServerThatEndsAtOnce(t *testing.T) {
+	cfg := config(t, hasty(t))
+	for range 200 {
+		c, err := connect(t.Context(), cfg.Endpoint, nil, cfg.Model)
+		if err != nil {
+			continue // it ended before the schema was read
+		}
+		await(t, "the end of the connection", 10*time.Second, c.lost)
+		c.close()
+	}
 }
 
 func TestDeadServersInTheList(t *testing.T) {
