@@ -83,6 +83,22 @@ func await(t testing.TB, told <-chan string, key string) {
 	}
 }
 
+// awaitChange waits until what the database has of key is not what is wanted.
+// What is told may be of an earlier change, and before other tables have theirs.
+func awaitChange(t testing.TB, s *Session, told <-chan string, key string, want Rows) {
+	t.Helper()
+	// The answer comes after the changes that were made before.
+	if _, err := s.session.Transact(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		await(t, told, key)
+		if c := changes(t, s, map[string]Rows{key: want}); !c[0].Empty() {
+			return
+		}
+	}
+}
+
 func TestTablesInOneTransaction(t *testing.T) {
 	srv := startServer(t)
 	s := session(t, srv)
@@ -213,11 +229,8 @@ func TestForeignMembersAreRepaired(t *testing.T) {
 	}
 	repair := func(key, table, want string, nbctl ...string) {
 		t.Helper()
-		for len(told) > 0 {
-			<-told
-		}
 		srv.nbctl(t, nbctl...)
-		await(t, told, key)
+		awaitChange(t, s, told, key, groups[key])
 		if err := s.Apply(t.Context(), changes(t, s, groups)...); err != nil {
 			t.Fatal(err)
 		}
@@ -247,7 +260,7 @@ func TestForeignMembersAreRepaired(t *testing.T) {
 	// together with its membership.
 	groups[testKey] = Rows{Ports: []Port{wantPort()}}
 	before := srv.transactions(t)
-	repair("policy/p", nb.PortGroupTable, testPort, "lsp-del", testPort)
+	repair(testKey, nb.PortGroupTable, testPort, "lsp-del", testPort)
 	if got := srv.transactions(t) - before; got != 2 {
 		t.Errorf("%d transactions, want ovn-nbctl's and 1 of ours", got)
 	}
@@ -263,7 +276,6 @@ func TestMemberThatDoesNotExist(t *testing.T) {
 	if _, err := apply(t, s, "policy/p", policyRows(ports)); err != nil {
 		t.Fatal(err)
 	}
-	await(t, told, "policy/p")
 	before := srv.transactions(t)
 	if _, err := apply(t, s, "policy/p", policyRows(ports)); err != nil {
 		t.Fatal(err)
@@ -273,7 +285,7 @@ func TestMemberThatDoesNotExist(t *testing.T) {
 	}
 	// It exists under a UUID of somebody else's.
 	srv.nbctl(t, "lsp-add", testSwitch, testPort)
-	await(t, told, "policy/p")
+	awaitChange(t, s, told, "policy/p", policyRows(ports))
 	mustApply(t, s, "policy/p", policyRows(ports))
 	if got := srv.members(t, nb.PortGroupTable); got != testPort {
 		t.Errorf("members: %s, want %s", got, testPort)
@@ -316,6 +328,8 @@ func TestAdoptTables(t *testing.T) {
 	srv.nbctl(t, "pg-add", "a1", testPort, "theirs", "--", "create", "Address_Set", "name=a2", "addresses=192.0.2.1,192.0.2.7")
 	srv.nbctl(t, "--id=@a", "create", "ACL", "direction=from-lport", "priority=1", "match=1", "action=drop", `external_ids:"k8s.ovn.org/id"=acl`,
 		"--", "add", "Port_Group", "a1", "acls", "@a")
+	srv.nbctl(t, "pg-add", "theirs", "--", "--id=@a", "create", "ACL", "direction=from-lport", "priority=1", "match=1", "action=drop",
+		`external_ids:"k8s.ovn.org/id"=other`, "--", "add", "Port_Group", "theirs", "acls", "@a")
 	id := srv.nbctl(t, "--bare", "--columns=_uuid", "list", "Port_Group", "a1") + srv.nbctl(t, "--bare", "--columns=_uuid", "list", "ACL")
 	s := session(t, srv)
 	mustApply(t, s, "network/net", networkRows())
@@ -336,8 +350,6 @@ func TestAdoptTables(t *testing.T) {
 		t.Errorf("rows of another group: error %v, want a conflict", err)
 	}
 	// An ACL to adopt that is elsewhere is not taken from there.
-	srv.nbctl(t, "pg-add", "theirs", "--", "--id=@a", "create", "ACL", "direction=from-lport", "priority=1", "match=1", "action=drop",
-		`external_ids:"k8s.ovn.org/id"=other`, "--", "add", "Port_Group", "theirs", "acls", "@a")
 	other := policyRows(nil)
 	other.PortGroups[0].Name, other.ACLs[0].On, other.ACLs[0].ExternalIDs = "a5", "a5", map[string]string{IDKey: "other"}
 	if _, err := apply(t, s, "policy/other", other); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "a5") {
