@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -19,19 +18,13 @@ import (
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/podnet"
 )
 
-// Codes of the DHCP options that dhcp.Config has fields for.
-const (
-	optionHostName = 12
-	optionClientID = 61
-)
-
 // clientConfig is the DHCP client of an attachment: by default the client id is
 // 0x01 and the MAC address, and the host name that of the pod, or of the virtual
 // machine in it, whose own client is likely to be the same. The network's
 // ipam.provide changes both and adds options, where an argument of the call comes
 // before a value; its ipam.request adds to, or replaces, what is asked for.
 func clientConfig(a *adding) (dhcp.Config, error) {
-	cfg := dhcp.Config{HardwareAddr: a.mac, HostName: a.hostName, Options: map[uint8][]byte{}}
+	cfg := dhcp.Config{HardwareAddr: a.mac, HostName: a.hostName}
 	for i, p := range a.conf.DHCP.Provide {
 		code, err := podnet.OptionCode(p.Option)
 		if err != nil {
@@ -41,15 +34,7 @@ func clientConfig(a *adding) (dhcp.Config, error) {
 		if arg, ok := a.args[p.FromArg]; ok {
 			value = arg
 		}
-		switch {
-		case value == "":
-		case code == optionHostName:
-			cfg.HostName = value
-		case code == optionClientID:
-			cfg.ClientID = []byte(value)
-		default:
-			cfg.Options[code] = []byte(value)
-		}
+		cfg.Provide(code, value)
 	}
 	var err error
 	if cfg.Request, err = requestList(a.conf.DHCP.Request); err != nil {
@@ -81,11 +66,10 @@ const maxHostName = 63
 
 // requestList is the parameter request list of a network, maybe an empty one.
 func requestList(request []podnet.RequestOption) ([]uint8, error) {
-	codes := dhcp.DefaultRequest()
-	if slices.ContainsFunc(request, func(r podnet.RequestOption) bool { return r.SkipDefault }) {
-		codes = []uint8{}
-	}
+	var codes []uint8
+	skipDefault := false
 	for i, r := range request {
+		skipDefault = skipDefault || r.SkipDefault
 		if r.Option == "" {
 			continue
 		}
@@ -93,11 +77,9 @@ func requestList(request []podnet.RequestOption) ([]uint8, error) {
 		if err != nil {
 			return nil, fmt.Errorf("ipam.request[%d].option: %q: %w", i, r.Option, err)
 		}
-		if !slices.Contains(codes, code) {
-			codes = append(codes, code)
-		}
+		codes = append(codes, code)
 	}
-	return codes, nil
+	return dhcp.RequestList(skipDefault, codes...), nil
 }
 
 // acquire gets a lease for the pod's interface, which the keeper then keeps, or

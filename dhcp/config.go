@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
@@ -88,6 +89,23 @@ func (c Config) Check() error {
 	return nil
 }
 
+// Provide sets the option with a code to a value: in its field, if it has one, else among
+// Options. An empty value changes nothing.
+func (c *Config) Provide(code uint8, value string) {
+	switch {
+	case value == "":
+	case code == dhcpv4.OptionHostName.Code():
+		c.HostName = value
+	case code == dhcpv4.OptionClientIdentifier.Code():
+		c.ClientID = []byte(value)
+	default:
+		if c.Options == nil {
+			c.Options = map[uint8][]byte{}
+		}
+		c.Options[code] = []byte(value)
+	}
+}
+
 // withDefaults returns c with the values that nil stands for.
 func (c Config) withDefaults() Config {
 	if c.ClientID == nil {
@@ -109,4 +127,19 @@ func DefaultRequest() []uint8 {
 		dhcpv4.OptionDomainName.Code(), dhcpv4.OptionDNSDomainSearchList.Code(), dhcpv4.OptionInterfaceMTU.Code(),
 		dhcpv4.OptionRenewTimeValue.Code(), dhcpv4.OptionRebindingTimeValue.Code(),
 	}
+}
+
+// RequestList is the parameter request list of a client that asks for more than others, or
+// instead of what they ask for: each code once, and not nil even without any.
+func RequestList(skipDefault bool, codes ...uint8) []uint8 {
+	list := []uint8{}
+	if !skipDefault {
+		list = DefaultRequest()
+	}
+	for _, code := range codes {
+		if !slices.Contains(list, code) {
+			list = append(list, code)
+		}
+	}
+	return list
 }

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -18,12 +17,6 @@ import (
 	"github.com/containernetworking/cni/pkg/utils"
 
 	"github.com/ovn-dhcp-ipam/ovn-dhcp-ipam/dhcp"
-)
-
-// Codes of the DHCP options that dhcp.Config has fields for.
-const (
-	optionHostName = 12
-	optionClientID = 61
 )
 
 const (
@@ -113,7 +106,6 @@ func (c call) hasNetns() bool { return filepath.IsAbs(c.netns) }
 func (c call) client() (dhcp.Config, error) {
 	cfg := dhcp.Config{
 		ClientID: append([]byte{0}, c.id[:min(len(c.id), maxClientID)]...), // type 0: not a hardware address
-		Options:  map[uint8][]byte{},
 		Unicast:  true,
 	}
 	args := parseArgs(c.args)
@@ -126,15 +118,7 @@ func (c call) client() (dhcp.Config, error) {
 		if fromArg, ok := args[p.FromArg]; ok {
 			value = fromArg
 		}
-		switch {
-		case value == "":
-		case code == optionHostName:
-			cfg.HostName = value
-		case code == optionClientID:
-			cfg.ClientID = []byte(value)
-		default:
-			cfg.Options[code] = []byte(value)
-		}
+		cfg.Provide(code, value)
 	}
 	var err error
 	cfg.Request, err = requestList(c.conf.IPAM.Request)
@@ -143,11 +127,10 @@ func (c call) client() (dhcp.Config, error) {
 
 // requestList is what to ask for, maybe nothing.
 func requestList(request []requestOption) ([]uint8, error) {
-	codes := dhcp.DefaultRequest()
-	if slices.ContainsFunc(request, func(r requestOption) bool { return r.SkipDefault }) {
-		codes = []uint8{}
-	}
+	var codes []uint8
+	skipDefault := false
 	for i, r := range request {
+		skipDefault = skipDefault || r.SkipDefault
 		if r.Option == "" {
 			continue
 		}
@@ -155,11 +138,9 @@ func requestList(request []requestOption) ([]uint8, error) {
 		if err != nil {
 			return nil, fmt.Errorf("ipam.request[%d]: %w", i, err)
 		}
-		if !slices.Contains(codes, code) {
-			codes = append(codes, code)
-		}
+		codes = append(codes, code)
 	}
-	return codes, nil
+	return dhcp.RequestList(skipDefault, codes...), nil
 }
 
 // optionCode is the code of an option: of one of the names of dhcp-options(5) that the
@@ -171,11 +152,11 @@ func optionCode(option string) (uint8, error) {
 	case "routers":
 		return 3, nil
 	case "host-name":
-		return optionHostName, nil
+		return 12, nil
 	case "vendor-class-identifier":
 		return 60, nil
 	case "dhcp-client-identifier":
-		return optionClientID, nil
+		return 61, nil
 	case "user-class":
 		return 77, nil
 	}

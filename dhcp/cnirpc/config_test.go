@@ -53,9 +53,6 @@ func TestClient(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if test.want.Options == nil {
-				test.want.Options = map[uint8][]byte{}
-			}
 			ignored := cmp.FilterPath(func(p cmp.Path) bool {
 				f, ok := p.Last().(cmp.StructField)
 				return ok && (f.Name() == "RequestedAddr" || f.Name() == "former" || f.Name() == "Selected")
