@@ -39,67 +39,72 @@ type connection struct {
 	lost     chan struct{} // closed when it is lost and no longer handled
 }
 
-// connect dials one server. tlsConfig is used for an ssl endpoint.
-func connect(ctx context.Context, endpoint string, tlsConfig *tls.Config, db model.ClientDBModel) (*connection, error) {
+// connect dials one server and fills the cache with tables, which is in step with
+// it from then on. changed is called after each change of a row, before connect has
+// returned too. tlsConfig is used for an ssl endpoint.
+func connect(ctx context.Context, endpoint string, tlsConfig *tls.Config, db model.ClientDBModel, changed func(), tables ...client.MonitorOption) (*connection, error) {
 	quiet := logr.Discard()
 	inner, err := client.NewOVSDBClient(db, client.WithLogger(&quiet), client.WithEndpoint(endpoint), client.WithTLSConfig(tlsConfig))
 	if err != nil {
 		return nil, fmt.Errorf("OVSDB client for %s: %w", endpoint, err)
 	}
 	c := &connection{Client: inner, endpoint: endpoint, calls: make(chan func()), ended: make(chan struct{}), lost: make(chan struct{})}
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
-	// After the loss of a connection libovsdb waits for the goroutines that
-	// Connect has started, and forgets the cache. If it is lost within Connect,
-	// it would wait for those that have been counted so far, and the others
-	// would panic.
-	started := startedBy(inner)
-	started.Add(1)
-	err = inner.Connect(ctx)
-	c.cache = inner.Cache()
-	started.Done()
-	if err != nil {
+	// When a connection is lost, libovsdb waits for the goroutines that Connect has
+	// started, and takes away the cache and the model. It would do so while Connect
+	// and Monitor still use them, and panic.
+	using := goroutines(inner)
+	using.Add(1)
+	if err := c.open(ctx); err != nil {
+		using.Done()
 		return nil, fmt.Errorf("connect to OVSDB server %s: %w", endpoint, err)
 	}
-	// libovsdb's own notification reaches only those who are waiting for it at
-	// that moment.
+	c.cache = inner.Cache()
 	go func() {
-		started.Wait()
+		// libovsdb's own notification reaches only those who are waiting for it at
+		// that moment.
+		using.Wait()
 		close(c.lost)
 	}()
 	go c.makeCalls()
-	return c, nil
-}
-
-// startedBy counts the goroutines of a client's connection. libovsdb keeps that
-// to itself, so a change of its version needs a look at this.
-func startedBy(c client.Client) *sync.WaitGroup {
-	return (*sync.WaitGroup)(reflect.ValueOf(c).Elem().FieldByName("handlerShutdown").UnsafePointer())
-}
-
-// monitor fills the cache and keeps it in step. changed is called after each
-// change of a row.
-func (c *connection) monitor(ctx context.Context, changed func(), tables ...client.MonitorOption) error {
 	c.cache.AddEventHandler(&cache.EventHandlerFuncs{
 		AddFunc:    func(string, model.Model) { changed() },
 		UpdateFunc: func(string, model.Model, model.Model) { changed() },
 		DeleteFunc: func(string, model.Model) { changed() },
 	})
-	m := c.NewMonitor(tables...)
-	// Of the methods with small updates, the one for which libovsdb ends the
-	// connection when an update does not fit its cache.
-	m.Method = libovsdb.ConditionalMonitorRPC
-	_, err := bounded(ctx, c, func(ctx context.Context) (client.MonitorCookie, error) {
-		// When its context ends, libovsdb looks at an answer that may be coming
-		// in at this moment: a data race.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), monitorTimeout)
-		defer cancel()
-		return c.Client.Monitor(ctx, m)
+	_, err = bounded(ctx, c, func(ctx context.Context) (struct{}, error) {
+		defer using.Done()
+		return struct{}{}, c.monitor(ctx, tables)
 	})
 	if err != nil {
-		return fmt.Errorf("monitor OVSDB server %s: %w", c.endpoint, err)
+		c.close()
+		return nil, fmt.Errorf("monitor OVSDB server %s: %w", endpoint, err)
 	}
-	return nil
+	return c, nil
+}
+
+// goroutines counts those of a client's connection. libovsdb keeps that to itself, so a
+// change of its version needs a look at this.
+func goroutines(c client.Client) *sync.WaitGroup {
+	return (*sync.WaitGroup)(reflect.ValueOf(c).Elem().FieldByName("handlerShutdown").UnsafePointer())
+}
+
+func (c *connection) open(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	return c.Connect(ctx)
+}
+
+func (c *connection) monitor(ctx context.Context, tables []client.MonitorOption) error {
+	// When its context ends, libovsdb looks at an answer that may be coming in at this
+	// moment: a data race.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), monitorTimeout)
+	defer cancel()
+	m := c.NewMonitor(tables...)
+	// Of the methods with small updates, the one for which libovsdb ends the connection
+	// when an update does not fit its cache.
+	m.Method = libovsdb.ConditionalMonitorRPC
+	_, err := c.Client.Monitor(ctx, m)
+	return err
 }
 
 // close ends the connection and waits for what libovsdb has started. A write to

@@ -63,18 +63,13 @@ func watch(ctx context.Context, endpoint string, tlsConfig *tls.Config, database
 	if err != nil {
 		return nil, fmt.Errorf("model of database _Server: %w", err)
 	}
-	c, err := connect(ctx, endpoint, tlsConfig, model)
-	if err != nil {
+	w := &watcher{database: database, changed: make(chan struct{}, 1)}
+	d := &serverdb.Database{}
+	if w.connection, err = connect(ctx, endpoint, tlsConfig, model, w.notify, client.WithTable(d, &d.Name, &d.Model, &d.Leader)); err != nil {
 		return nil, err
 	}
-	w := &watcher{connection: c, database: database, changed: make(chan struct{}, 1)}
-	d := &serverdb.Database{}
-	err = c.monitor(ctx, w.notify, client.WithTable(d, &d.Name, &d.Model, &d.Leader))
-	if err == nil {
-		err = w.check()
-	}
-	if err != nil {
-		c.close()
+	if err := w.check(); err != nil {
+		w.close()
 		return nil, err
 	}
 	return w, nil

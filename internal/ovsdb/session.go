@@ -137,14 +137,9 @@ func dial(ctx context.Context, cfg Config) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := connect(ctx, leader.endpoint, tlsConfig, cfg.Model)
-	if err != nil {
+	s := &Session{leader: leader, changed: make(chan struct{})}
+	if s.connection, err = connect(ctx, leader.endpoint, tlsConfig, cfg.Model, s.notify, cfg.Tables...); err != nil {
 		leader.close()
-		return nil, err
-	}
-	s := &Session{connection: c, leader: leader, changed: make(chan struct{})}
-	if err := c.monitor(ctx, s.notify, cfg.Tables...); err != nil {
-		s.close()
 		return nil, err
 	}
 	return s, nil

@@ -291,19 +291,20 @@ func TestServerThatStopsReading(t *testing.T) {
 	await(t, "the end of the connection", 10*time.Second, s.lost)
 }
 
-// hasty is an endpoint whose server tells its schema and ends the connection
-// with that. A real one that is killed does so in one of many attempts.
-func hasty(t *testing.T) string {
+// hasty is an endpoint whose server ends the connection with its answer to a method. A
+// real one that is killed does so in one of many attempts.
+func hasty(t *testing.T, last string) string {
 	t.Helper()
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "sock"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
+	answers := map[string]string{"list_dbs": `["Test"]`, "get_schema": schema, "monitor_cond": `{}`}
 	serve := func(c net.Conn) {
 		defer c.Close()
 		requests := json.NewDecoder(c)
-		for {
+		for method := ""; method != last; {
 			var request struct {
 				ID     json.RawMessage `json:"id"`
 				Method string          `json:"method"`
@@ -311,14 +312,8 @@ func hasty(t *testing.T) string {
 			if requests.Decode(&request) != nil {
 				return
 			}
-			answer := `["Test"]`
-			if request.Method == "get_schema" {
-				answer = schema
-			}
-			fmt.Fprintf(c, `{"id":%s,"error":null,"result":%s}`, request.ID, answer)
-			if request.Method == "get_schema" {
-				return
-			}
+			method = request.Method
+			fmt.Fprintf(c, `{"id":%s,"error":null,"result":%s}`, request.ID, answers[method])
 		}
 	}
 	go func() {
@@ -333,16 +328,23 @@ func hasty(t *testing.T) string {
 	return "unix:" + l.Addr().String()
 }
 
-// A server that ends while it is dialled does no harm.
+// A server that ends while it is dialled does no harm, and its end is noticed.
 func TestServerThatEndsAtOnce(t *testing.T) {
-	cfg := config(t, hasty(t))
-	for range 200 {
-		c, err := connect(t.Context(), cfg.Endpoint, nil, cfg.Model)
-		if err != nil {
-			continue // it ended before the schema was read
-		}
-		await(t, "the end of the connection", 10*time.Second, c.lost)
-		c.close()
+	for _, last := range []string{"list_dbs", "get_schema", "monitor_cond"} {
+		t.Run(last, func(t *testing.T) {
+			cfg := config(t, hasty(t, last))
+			for range 200 {
+				began := time.Now()
+				c, err := connect(t.Context(), cfg.Endpoint, nil, cfg.Model, func() {}, cfg.Tables...)
+				if err == nil {
+					await(t, "the end of the connection", closeTimeout, c.lost)
+					c.close()
+				}
+				if took := time.Since(began); took >= closeTimeout {
+					t.Fatalf("the connection ended after %v, with error %v", took, err)
+				}
+			}
+		})
 	}
 }
 
