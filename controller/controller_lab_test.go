@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -243,9 +244,12 @@ func (l *lab) awaitPorts(want ...string) {
 
 // dump is the whole content, but for what OVN itself writes.
 func (l *lab) dump() string {
-	return l.columns("Logical_Switch", "_uuid,name,external_ids,ports") + "\n" +
+	return mark.ReplaceAllString(l.columns("Logical_Switch", "_uuid,name,external_ids,ports"), "") + "\n" +
 		l.columns("Logical_Switch_Port", "_uuid,name,type,addresses,port_security,options,external_ids,tag_request,dhcpv4_options")
 }
+
+// mark is what a switch has after a change of ACLs.
+var mark = regexp.MustCompile(` ovn-dhcp-ipam/recompute=[0-9a-f-]+`)
 
 const localnetPort = "net_ovn_localnet_port,unknown,"
 
