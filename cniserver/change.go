@@ -21,7 +21,7 @@ const (
 
 // change is what to tell of a lease that takes the place of old, which is the zero Lease
 // if there was none: the reason of the Event, and what is different now. Both are empty
-// if the two are put to use in the same way.
+// if the two are put to use in the same way, and are of the same server.
 func change(network string, old, now dhcp.Lease) (reason, message string) {
 	if !old.Addr.IsValid() {
 		old = now // what it had before it was lost is not known
@@ -42,6 +42,9 @@ func change(network string, old, now dhcp.Lease) (reason, message string) {
 		if p.resolver {
 			note = "; DNS of a running pod can't be changed"
 		}
+	}
+	if len(different) == 0 && old.Server != now.Server {
+		return reason, fmt.Sprintf("lease on network %s is from DHCP server %s now, before from %s", network, now.Server, old.Server)
 	}
 	if len(different) == 0 {
 		return "", ""

@@ -70,6 +70,11 @@ func TestChange(t *testing.T) {
 			}
 		})
 	}
+	other := before
+	other.Server = addr("10.1.0.2")
+	if reason, message := change("lan", before, other); reason != reasonLeaseChanged || message != "lease on network lan is from DHCP server 10.1.0.2 now, before from 10.1.0.1" {
+		t.Errorf("of another server: %s %q", reason, message)
+	}
 	if reason, message := change("lan", dhcp.Lease{}, before); reason != reasonAddressChanged || !strings.HasSuffix(message, "now has address 10.1.0.5, mask 255.255.255.0") {
 		t.Errorf("after a lease was lost: %s %q", reason, message)
 	}
