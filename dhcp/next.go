@@ -41,8 +41,8 @@ const (
 	// lease: at least four tries in each state.
 	longestFloor = time.Minute
 	floorPart    = 8
-	// fuzzPart of the time that a state lasts is how much later than T1 or T2 it may
-	// begin (RFC 2131, 4.4.5: "some random fuzz").
+	// fuzzPart of the time that a state lasts, or of that until then if it is shorter, is
+	// how much later than T1 or T2 it may begin (RFC 2131, 4.4.5: "some random fuzz").
 	fuzzPart = 32
 
 	firstRestart, longestRestart   = time.Second, 5 * time.Minute
@@ -92,9 +92,9 @@ func (l Lease) next(now time.Time, p progress) (action, time.Time) {
 	case l.expired(now):
 		return expire, l.Expires
 	case !now.Before(l.Rebind):
-		return rebind, retransmission(p, l.Rebind, l.Expires)
+		return rebind, retransmission(p, l.Acquired, l.Rebind, l.Expires)
 	default:
-		return renew, retransmission(p, l.Renew, l.Rebind)
+		return renew, retransmission(p, l.Acquired, l.Renew, l.Rebind)
 	}
 }
 
@@ -102,12 +102,12 @@ func (l Lease) expired(now time.Time) bool {
 	return !l.Expires.IsZero() && !now.Before(l.Expires)
 }
 
-// retransmission is when to ask next in a state that lasts from start to end; end if
-// no more in that state.
-func retransmission(p progress, start, end time.Time) time.Time {
+// retransmission is when to ask next in a state that lasts from start to end, of a lease
+// that was acquired before; end if no more in that state.
+func retransmission(p progress, acquired, start, end time.Time) time.Time {
 	span := end.Sub(start)
 	if p.asked.Before(start) {
-		return start.Add(time.Duration(p.spread * float64(span) / fuzzPart))
+		return start.Add(time.Duration(p.spread * float64(min(span, start.Sub(acquired))) / fuzzPart))
 	}
 	left := max(end.Sub(p.asked)/2, min(longestFloor, span/floorPart))
 	at := p.asked.Add(jittered(left, p.spread))

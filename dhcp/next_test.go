@@ -18,6 +18,7 @@ func TestNext(t *testing.T) {
 		return requestedAt.Add(d)
 	}
 	forever := granted(func(l *Lease) { l.Renew, l.Rebind, l.Expires = time.Time{}, time.Time{}, time.Time{} })
+	early := granted(func(l *Lease) { l.Renew, l.Rebind = at("8s"), at("16s") })
 	kept := record{State: bound, Lease: &l, Told: &l}
 	newer := granted(func(l *Lease) { l.Acquired = at("1s") })
 	for name, test := range map[string]struct {
@@ -34,6 +35,8 @@ func TestNext(t *testing.T) {
 		"renewing, a minute":       {"51m", kept, progress{asked: at("51m"), spread: 0.5}, renew, at("52m")},
 		"renewing, not beyond":     {"52m", kept, progress{asked: at("52m"), spread: 0.5}, renew, at("52m30s")},
 		"T2":                       {"52m30s", kept, progress{asked: at("52m")}, rebind, at("52m30s")},
+		"T2, spread":               {"52m30s", kept, progress{spread: 0.5}, rebind, at("52m37.03125s")},
+		"early T2, spread":         {"16s", record{State: bound, Lease: &early, Told: &early}, progress{spread: 0.5}, rebind, at("16.25s")},
 		"rebinding, half":          {"53m", kept, progress{asked: at("52m30s"), spread: 0.5}, rebind, at("56m15s")},
 		"rebinding, an eighth":     {"59m", kept, progress{asked: at("58m"), spread: 0.5}, rebind, at("59m")},
 		"asleep past T2":           {"55m", kept, progress{}, rebind, at("52m30s")},

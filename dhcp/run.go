@@ -179,7 +179,7 @@ func (k *Keeper) speak(c *claim, r record, own netip.Addr, exchange func(port) (
 // prolong asks for more time, in the state that lasts from start to end.
 func (k *Keeper) prolong(c *claim, r record, start, end time.Time) error {
 	asked := time.Now()
-	again := retransmission(progress{asked: asked, spread: 0.5}, start, end)
+	again := retransmission(progress{asked: asked, spread: 0.5}, r.Lease.Acquired, start, end)
 	rebinding := start.Equal(r.Lease.Rebind)
 	lease, err := k.speak(c, r, r.Lease.Addr.Addr(), func(p port) (Lease, error) {
 		return prolong(c.ctx, p, r.Client.config(), *r.Lease, rebinding, min(answerTime, again.Sub(asked)))
