@@ -242,7 +242,7 @@ func (l *lab) awaitPorts(want ...string) {
 	l.await("ports", strings.Join(want, "\n"), l.ports)
 }
 
-// dump is the whole content, but for what OVN itself writes.
+// dump is the whole content, but for what OVN itself writes, and the marks.
 func (l *lab) dump() string {
 	return mark.ReplaceAllString(l.columns("Logical_Switch", "_uuid,name,external_ids,ports"), "") + "\n" +
 		l.columns("Logical_Switch_Port", "_uuid,name,type,addresses,port_security,options,external_ids,tag_request,dhcpv4_options")

@@ -26,9 +26,9 @@ const (
 )
 
 // connection is a libovsdb client that is connected once and then thrown away.
-// Three things are done otherwise than by libovsdb: the cache can still be read
-// when the connection is lost, the loss is always noticed, and no call lasts
-// longer than its context.
+// Four things are done otherwise than by libovsdb: a loss while it is dialled does
+// no harm, the cache can still be read when the connection is lost, the loss is
+// always noticed, and no call lasts longer than its context.
 type connection struct {
 	client.Client
 
@@ -107,7 +107,7 @@ func (c *connection) monitor(ctx context.Context, tables []client.MonitorOption)
 	return err
 }
 
-// close ends the connection and waits for what libovsdb has started. A write to
+// close ends the connection and waits for libovsdb's handlers. A write to
 // a server that does not read holds that up until the kernel gives up; there is
 // no waiting for it.
 func (c *connection) close() {

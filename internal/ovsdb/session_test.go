@@ -4,9 +4,30 @@
 package ovsdb
 
 import (
+	"reflect"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/ovn-org/libovsdb/client"
+	"github.com/ovn-org/libovsdb/model"
 )
+
+// The field is one that libovsdb keeps to itself.
+func TestGoroutinesOfLibovsdb(t *testing.T) {
+	db, err := model.NewClientDBModel("Test", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.NewOVSDBClient(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	field := reflect.ValueOf(c).Elem().FieldByName("handlerShutdown")
+	if !field.IsValid() || field.Type() != reflect.TypeFor[*sync.WaitGroup]() || goroutines(c) == nil {
+		t.Errorf("its field handlerShutdown is %v", field)
+	}
+}
 
 func TestBackoff(t *testing.T) {
 	const second = time.Second

@@ -32,6 +32,35 @@ import (
 // of a T1 that it finds too short the second before T2.
 var renewing = []string{"--dhcp-option=option:T1,3", "--dhcp-option=option:T2,4"}
 
+// moveServer has the DHCP server come back under another address of the physical network.
+// Only a REQUEST to all servers finds it then.
+func (w *world) moveServer(now netip.Addr) {
+	w.t.Helper()
+	w.must(w.Lab.DHCP.Stop())
+	for _, change := range [][]string{{"del", w.Lab.Phys.Gateway.String() + "/24"}, {"add", now.String() + "/24"}} {
+		out, err := w.Lab.InPhys(w.t.Context(), "ip", "address", change[0], change[1], "dev", w.Lab.Phys.Bridge).CombinedOutput()
+		if err != nil {
+			w.t.Fatalf("%v: %s", err, out)
+		}
+	}
+	w.must(w.Lab.DHCP.Start(w.t.Context()))
+}
+
+// aRebind is long enough for one of the REQUESTs of a client to be lost that has a lease of
+// two minutes and a T2 of seconds: the next one comes after half of the time that is left.
+const aRebind = 90 * time.Second
+
+// awaitServer awaits that an annotation names a server.
+func (w *world) awaitServer(pod *corev1.Pod, network string, server netip.Addr) {
+	w.t.Helper()
+	w.eventually(aRebind, func() string {
+		if e, _ := w.entry(pod, network); e.DHCP == nil || e.DHCP.Server == nil || *e.DHCP.Server != server {
+			return fmt.Sprintf("the lease's server is not %s: %+v", server, e.DHCP)
+		}
+		return ""
+	})
+}
+
 // awaitLog awaits a number of messages in the DHCP server's log.
 func (w *world) awaitLog(message string, n int) {
 	w.t.Helper()
