@@ -43,13 +43,13 @@ func change(network string, old, now dhcp.Lease) (reason, message string) {
 			note = "; DNS of a running pod can't be changed"
 		}
 	}
-	if len(different) == 0 && old.Server != now.Server {
+	switch {
+	case len(different) > 0:
+		return reason, fmt.Sprintf("lease on network %s, from DHCP server %s, now has %s%s", network, now.Server, strings.Join(different, ", "), note)
+	case old.Server != now.Server:
 		return reason, fmt.Sprintf("lease on network %s is from DHCP server %s now, before from %s", network, now.Server, old.Server)
 	}
-	if len(different) == 0 {
-		return "", ""
-	}
-	return reason, fmt.Sprintf("lease on network %s, from DHCP server %s, now has %s%s", network, now.Server, strings.Join(different, ", "), note)
+	return "", ""
 }
 
 // particular is something of a lease that is put to use, as people read it.

@@ -14,8 +14,8 @@ import (
 )
 
 // prolong asks once for more time for a lease, and returns the lease as the server
-// has prolonged it, be it with another address. Its error is errUnanswered if no answer came within wait, and a
-// *refusal if the address must no longer be used.
+// has prolonged it, be it with another address. Its error is errUnanswered if no
+// answer came within wait, and a *refusal if the address must no longer be used.
 //
 // RFC 2131, 4.3.2 and table 4: the address is in ciaddr, and neither in option 50
 // nor is a server named in option 54. The message leaves from the leased address.
