@@ -6,14 +6,11 @@
 package cnirpc
 
 import (
-	"fmt"
 	"net/netip"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -32,13 +29,11 @@ func ip(t *testing.T, args ...string) string {
 
 // TestFollow has an interface follow its lease, as a plugin has left it, step by step.
 func TestFollow(t *testing.T) {
-	name := fmt.Sprintf("cnirpc-%d-%d", os.Getpid(), time.Now().UnixNano())
-	ip(t, "netns", "add", name)
-	t.Cleanup(func() { ip(t, "netns", "del", name) })
+	name, at := newPods(t).netns()
+	at.Priority = 50
 	ip(t, "-n", name, "link", "add", "net1", "type", "veth", "peer", "name", "other")
 	ip(t, "-n", name, "link", "set", "other", "up")
 	ip(t, "-n", name, "link", "set", "net1", "up")
-	at := place{Netns: "/run/netns/" + name, IfName: "net1", Priority: 50}
 	d, err := at.open("")
 	if err != nil {
 		t.Fatal(err)

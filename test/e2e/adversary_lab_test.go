@@ -368,10 +368,7 @@ func TestAdversary(t *testing.T) {
 
 func (c *class) adversary() (mallory, alice *machine) {
 	server, gateway := c.Lab.Phys.Gateway, c.host(2)
-	out, err := c.Lab.InPhys(c.t.Context(), "ip", "addr", "add", netip.PrefixFrom(gateway, 24).String(), "dev", c.Lab.Phys.Bridge).CombinedOutput()
-	if err != nil {
-		c.t.Fatalf("%v: %s", err, out)
-	}
+	c.physAddr("add", netip.PrefixFrom(gateway, 24))
 	web, db := c.join("default", "web", 0, nil), c.join("default", "db", 1, nil)
 	mallory, alice = c.machine("mallory", 0), c.machine("alice", 0)
 	bob := c.machine("bob", 0)

@@ -54,20 +54,20 @@ func TestServerChangesLease(t *testing.T) {
 	check(1400, "192.0.2.53", "198.51.100.0/24")
 	serve(1300, "192.0.2.54", "203.0.113.0/24")
 	const reason = "DHCPLeaseChanged"
-	w.told(&vm{pod: pod}, 20*time.Second, reason, "routes 203.0.113.0/24 by "+gateway+", MTU 1300, DNS servers 192.0.2.54; DNS of a running pod")
+	w.told(pod, 20*time.Second, reason, "routes 203.0.113.0/24 by "+gateway+", MTU 1300, DNS servers 192.0.2.54; DNS of a running pod")
 	check(1300, "192.0.2.54", "203.0.113.0/24")
 	// By the second renewal the first has been dealt with.
 	w.awaitLog("DHCPACK(br0)", strings.Count(w.Lab.DHCP.Log(), "DHCPACK(br0)")+2)
-	events, err := os.ReadFile(filepath.Join(w.Objects, "events", "pod.default.web.events.json"))
+	events, err := w.events(pod)
 	w.must(err)
-	if n := strings.Count(string(events), `"reason"`); n != 1 {
+	if n := strings.Count(events, `"reason"`); n != 1 {
 		t.Errorf("%d events: %s", n, events)
 	}
 	// Another server takes over, with what the first one had.
 	other := w.Lab.Phys.Host(2)
 	w.moveServer(other)
 	w.awaitServer(pod, "default/lan", other)
-	w.told(&vm{pod: pod}, 20*time.Second, reason, fmt.Sprintf("is from DHCP server %s now, before from %s", other, gateway))
+	w.told(pod, 20*time.Second, reason, fmt.Sprintf("is from DHCP server %s now, before from %s", other, gateway))
 	check(1300, "192.0.2.54", "203.0.113.0/24")
 	call.Command = "DEL"
 	w.cni(0, call)

@@ -6,6 +6,7 @@
 package e2e
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,9 +27,7 @@ func TestDeclined(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := newWorld(t, site.Options{NodeArgs: []string{"--probe"}, Lab: lab.Options{DNSMasqArgs: []string{"--dhcp-hostsfile=" + hosts}}})
-	if out, err := w.Lab.InPhys(t.Context(), "ip", "addr", "add", used+"/32", "dev", w.Lab.Phys.Bridge).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	w.physAddr("add", netip.MustParsePrefix(used+"/32"))
 	pod, netns := w.newPod("web", 0)
 	call := w.Attach("ADD", pod, w.lan, netns)
 	r := w.cni(0, call)

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -189,6 +190,34 @@ func (w *world) in(netns, name string, args ...string) string {
 		w.t.Fatalf("%s %v in %s: %v: %s", name, args, netns, err, out)
 	}
 	return strings.TrimSpace(string(out))
+}
+
+// physAddr adds an address to the physical network's bridge, or removes it ("del").
+func (w *world) physAddr(verb string, addr netip.Prefix) {
+	w.t.Helper()
+	if out, err := w.Lab.InPhys(w.t.Context(), "ip", "addr", verb, addr.String(), "dev", w.Lab.Phys.Bridge).CombinedOutput(); err != nil {
+		w.t.Fatalf("%s %s: %v: %s", verb, addr, err, out)
+	}
+}
+
+// events are the Events on a pod of the namespace default, as the API has them.
+func (w *world) events(pod *corev1.Pod) (string, error) {
+	data, err := os.ReadFile(filepath.Join(w.Objects, "events", "pod.default."+pod.Name+".events.json"))
+	return string(data), err
+}
+
+// told awaits an Event on a pod.
+func (w *world) told(pod *corev1.Pod, within time.Duration, reason, text string) {
+	w.t.Helper()
+	w.eventually(within, func() string {
+		events, err := w.events(pod)
+		for event := range strings.SplitSeq(events, `"kind": "Event"`) {
+			if strings.Contains(event, reason) && strings.Contains(event, text) {
+				return ""
+			}
+		}
+		return fmt.Sprintf("no event %s with %q: %s (%v)", reason, text, events, err)
+	})
 }
 
 func (w *world) lease(mac string) *lab.DHCPLease {

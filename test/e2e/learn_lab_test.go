@@ -99,21 +99,6 @@ func (w *world) reaches(g *lab.Guest, addr netip.Prefix) {
 	}
 }
 
-// told awaits an event on a machine's pod.
-func (w *world) told(v *vm, within time.Duration, reason, text string) {
-	w.t.Helper()
-	path := filepath.Join(w.Objects, "events", "pod.default."+v.pod.Name+".events.json")
-	w.eventually(within, func() string {
-		data, err := os.ReadFile(path)
-		for event := range strings.SplitSeq(string(data), `"kind": "Event"`) {
-			if strings.Contains(event, reason) && strings.Contains(event, text) {
-				return ""
-			}
-		}
-		return fmt.Sprintf("no event %s with %q: %s (%v)", reason, text, data, err)
-	})
-}
-
 // on has a machine's guest get an address by its own client, with these arguments.
 func (w *world) on(g *lab.Guest, n int, args ...string) netip.Prefix {
 	w.t.Helper()
@@ -177,7 +162,7 @@ func TestGuestHasAnotherAddress(t *testing.T) {
 		w.follows(v, podnet.StateBound, first)
 		w.reaches(g, first)
 		w.nowhere(v.addr)
-		w.told(v, 5*time.Second, "DHCPAddressChanged", first.Addr().String())
+		w.told(v.pod, 5*time.Second, "DHCPAddressChanged", first.Addr().String())
 		if _, addr := address(t, w.cni(0, v.call)); addr != first {
 			t.Errorf("a repeated ADD gives %s, the guest has %s", addr, first)
 		}
@@ -246,7 +231,7 @@ func TestStaticGuest(t *testing.T) {
 		w.follows(v, podnet.StateBound, v.addr)
 		claimed := w.addr(77)
 		silence := w.static(g, claimed)
-		w.told(v, 10*time.Second, "PortSecurityDropped", claimed.Addr().String())
+		w.told(v.pod, 10*time.Second, "PortSecurityDropped", claimed.Addr().String())
 		if out, err := w.Lab.InNetns(t.Context(), g.Netns, "ping", "-c1", "-W1", w.Lab.Phys.Gateway.String()).CombinedOutput(); err == nil {
 			t.Errorf("port security lets the guest speak: %s", out)
 		}
@@ -268,7 +253,7 @@ func TestStaticGuest(t *testing.T) {
 			w.follows(v, podnet.StateBound, w.addr(n))
 			silence()
 			w.reaches(g, w.addr(n))
-			w.told(v, 5*time.Second, "DHCPAddressChanged", w.addr(n).Addr().String())
+			w.told(v.pod, 5*time.Second, "DHCPAddressChanged", w.addr(n).Addr().String())
 		}
 		// What a server grants counts for more.
 		again := w.on(g, 2)

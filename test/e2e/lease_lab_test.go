@@ -37,12 +37,9 @@ var renewing = []string{"--dhcp-option=option:T1,3", "--dhcp-option=option:T2,4"
 func (w *world) moveServer(now netip.Addr) {
 	w.t.Helper()
 	w.must(w.Lab.DHCP.Stop())
-	for _, change := range [][]string{{"del", w.Lab.Phys.Gateway.String() + "/24"}, {"add", now.String() + "/24"}} {
-		out, err := w.Lab.InPhys(w.t.Context(), "ip", "address", change[0], change[1], "dev", w.Lab.Phys.Bridge).CombinedOutput()
-		if err != nil {
-			w.t.Fatalf("%v: %s", err, out)
-		}
-	}
+	bits := w.Lab.Phys.Subnet.Bits()
+	w.physAddr("del", netip.PrefixFrom(w.Lab.Phys.Gateway, bits))
+	w.physAddr("add", netip.PrefixFrom(now, bits))
 	w.must(w.Lab.DHCP.Start(w.t.Context()))
 }
 
@@ -113,7 +110,7 @@ func TestServerChangesAddress(t *testing.T) {
 		t.Errorf("a repeated ADD gives %s", got)
 	}
 	w.in(netns, "ping", "-c1", "-W2", w.Lab.Phys.Gateway.String())
-	w.told(&vm{pod: pod}, 5*time.Second, "DHCPAddressChanged", now)
+	w.told(pod, 5*time.Second, "DHCPAddressChanged", now)
 	call.Command = "DEL"
 	w.cni(0, call)
 	w.noLease(pod)
@@ -131,7 +128,7 @@ func TestLeaseLost(t *testing.T) {
 	w.has(pod, netns, addr)
 	w.must(kea.Stop())
 	w.has(pod, netns, netip.Prefix{})
-	w.told(&vm{pod: pod}, 5*time.Second, "DHCPLeaseLost", addr.Addr().String())
+	w.told(pod, 5*time.Second, "DHCPLeaseLost", addr.Addr().String())
 	w.must(kea.Start(t.Context()))
 	w.has(pod, netns, addr)
 	w.in(netns, "ping", "-c1", "-W2", w.Lab.Phys.Gateway.String())
